@@ -1,0 +1,108 @@
+"""The door to the disk: whole files appear by rename, logs grow by appended lines. Nothing else in Paceline opens a file to write.
+
+A reader therefore never sees half a JSON document; a line that a killed writer left unfinished is dropped by `read_lines`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from paceline.base.errors import BadInput
+
+
+def write_bytes(path: Path, blob: bytes) -> None:
+    """Write to a temporary name in the same folder, flush to disk, rename: all or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(blob)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """JSON as other languages read it: a NaN is refused here, because it is not JSON."""
+    write_text(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise BadInput(f"{path}: no such file") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: not valid JSON ({error}); the file is damaged or not one of ours") from None
+
+
+def open_log(path: Path) -> IO[bytes]:
+    """A log that a child process writes to; appended, so a restart keeps what was there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("ab", buffering=0)
+
+
+class Lines:
+    """An append-only JSON-lines file: one `write` system call a line, so a killed process leaves whole lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open_log(path)
+
+    def append(self, value: Any) -> None:
+        self._file.write(json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_lines(path: Path) -> Iterator[Any]:
+    """The whole lines of a JSON-lines file; an unfinished last line (a killed writer) is left out."""
+    if not path.exists():
+        return
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if not line:
+            continue
+        try:
+            yield json.loads(line)
+        except ValueError:
+            if number <= path.read_bytes().count(b"\n"):
+                raise BadInput(f"{path}, line {number}: not valid JSON; the file is damaged") from None
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def remove_tree(path: Path) -> None:
+    shutil.rmtree(path)
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, why: str) -> Generator[None]:
+    """Hold `path` as a lock for the length of a block; the kernel lets go of it when the process dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadInput(why) from None
+        yield

@@ -1,0 +1,28 @@
+"""Unknown names answered with the nearest known one. Pure string work; it prints nothing."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like `name`, or None when nothing is close.
+
+    >>> nearest("precison", ["precision", "batch"])
+    'precision'
+    """
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """One sentence for a name nobody knows: what was typed, the nearest name, the valid ones.
+
+    >>> unknown("setting", "bach", ["batch", "lr"])
+    "unknown setting 'bach'; did you mean 'batch'? (known: batch, lr)"
+    """
+    names = list(known)
+    close = nearest(name, names)
+    hint = f"; did you mean {close!r}?" if close else ""
+    return f"unknown {what} {name!r}{hint} (known: {', '.join(names)})"

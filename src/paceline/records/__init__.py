@@ -1,0 +1,1 @@
+"""What runs leave behind: the run directory, events, outcomes, records, findings. It reads and writes them; it computes no statistics."""

@@ -1,0 +1,111 @@
+"""What each rank writes while it works, one JSON line an event, and how the lines are read back. Raw: nothing here averages.
+
+`t` is the wall clock (seconds since 1970) so that ranks can be laid side by side; durations come from the monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.base.files import Lines, read_lines
+
+Means = dict[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The worker's first line."""
+
+    rank: int
+    host: str
+    pid: int
+    t: float
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What the rank read back after everything was applied."""
+
+    values: dict[str, Any]
+    t: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Every `log_every` iterations: this rank's own loss and scores since the last mark, and the pace of all ranks."""
+
+    epoch: int
+    iteration: int
+    local: Means
+    num_local: int
+    num_global: int
+    seconds: float  # training time since the last mark: evaluation and logging are not in it
+    warmup: bool
+    t: float
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The end of a pass: this rank's own figures and, the same on every rank, the reduced ones."""
+
+    split: str  # train | test
+    epoch: int
+    iteration: int
+    local: Means
+    num_local: int
+    total: Means
+    num_total: int
+    of: int
+    lr: float
+    t: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The rank did all it was asked; its last line."""
+
+    parts: dict[str, float | None]
+    training_s: float
+    memory: dict[str, Any]
+    weights_hash: str
+    num_parameters: int
+    score: dict[str, str | None]
+    t: float
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """The rank could not go on, and says why in one sentence; the traceback, if any, is in its log."""
+
+    kind: str
+    why: str
+    t: float
+    rank: int | None = None
+
+
+Event = Started | Applied | Mark | Epoch | Finished | Broke
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__.lower(): kind for kind in (Started, Applied, Mark, Epoch, Finished, Broke)
+}
+
+
+class EventLog:
+    """The append-only file of one rank."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = Lines(path)
+
+    def write(self, event: Event) -> None:
+        self._lines.append({"event": type(event).__name__.lower(), **asdict(event)})
+
+    def close(self) -> None:
+        self._lines.close()
+
+
+def read(path: Path) -> Iterator[Event]:
+    for line in read_lines(path):
+        kind = _KINDS[line.pop("event")]
+        yield kind(**line)

@@ -1,0 +1,41 @@
+"""What the short `describe` job found out about a user's task, for the rules and for the parent's parsing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from paceline.spec.tasks import Param
+
+DataKind = Literal["tensors", "dataset", "stream"]
+
+
+@dataclass(frozen=True, slots=True)
+class DataFacts:
+    """tensors: in memory, batched by one indexed copy; dataset: map-style, through a loader; stream: an IterableDataset."""
+
+    kind: DataKind
+    num: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFacts:
+    params: tuple[Param, ...]
+    values: dict[str, Any]
+    defaults: dict[str, Any]
+    takes_data: bool
+    train: DataFacts
+    test: DataFacts
+    num_parameters: int
+    better: str | None
+    layers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    def plain(self) -> dict[str, Any]:
+        return {"schema": 1, **asdict(self)}
+
+    @classmethod
+    def load(cls, value: dict[str, Any]) -> TaskFacts:
+        value = {k: v for k, v in value.items() if k != "schema"}
+        value["params"] = tuple(Param(**p) for p in value["params"])
+        value["train"], value["test"] = DataFacts(**value["train"]), DataFacts(**value["test"])
+        return cls(**value)

@@ -1,0 +1,221 @@
+"""From what the ranks wrote and how their processes ended to one record. Sums of sums, no statistics, no opinion."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.records.events import Applied, Broke, Epoch, Event, Finished, Mark, Started, read
+from paceline.records.layout import RunDir
+from paceline.records.outcome import COMPLETED, Outcome, failed
+from paceline.records.steady import RULE, pace
+from paceline.spec.run import SCHEMA, Spec
+
+PARTS = (
+    "startup", "compile", "data", "forward", "backward", "waiting", "transfer", "communication", "optimizer", "step",
+    "evaluation", "checkpoint", "logging", "shutdown", "other",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How one process of the plan ended; `ours` when we ended it ourselves."""
+
+    who: str
+    rank: int | None
+    code: int
+    ours: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What the parent saw from outside, in the order it happened."""
+
+    started_t: float
+    wall_s: float
+    exits: tuple[Exit, ...] = ()
+    timeout_s: float | None = None
+    said: str | None = None  # the launcher's own words on what broke, where it has any
+
+
+@dataclass(slots=True)
+class _Rank:
+    rank: int
+    started: Started | None = None
+    applied: Applied | None = None
+    marks: list[Mark] = field(default_factory=list[Mark])
+    epochs: list[Epoch] = field(default_factory=list[Epoch])
+    finished: Finished | None = None
+    broke: Broke | None = None
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Started():
+                self.started = event
+            case Applied():
+                self.applied = event
+            case Mark():
+                self.marks.append(event)
+            case Epoch():
+                self.epochs.append(event)
+            case Finished():
+                self.finished = event
+            case Broke():
+                self.broke = event
+
+    def last(self, split: str) -> Epoch | None:
+        return next((e for e in reversed(self.epochs) if e.split == split), None)
+
+
+def _read_ranks(run: RunDir, world_size: int) -> list[_Rank]:
+    ranks = [_Rank(rank) for rank in range(world_size)]
+    for rank in ranks:
+        for event in read(run.events(rank.rank)):
+            rank.take(event)
+    return ranks
+
+
+def signal_name(code: int) -> str:
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def judge(ranks: Sequence[_Rank], run: RunDir, ended: Ended) -> Outcome:
+    """The first cause wins: our timeout, a signal from outside, the first rank that broke by itself, an early exit."""
+    if ended.timeout_s is not None:
+        return failed("timeout", f"still running after {ended.timeout_s:g} s (timeout={ended.timeout_s:g}); ended by us")
+    for end in ended.exits:
+        if end.code < 0 and not end.ours:
+            return failed("killed", f"{end.who} was killed from outside by {signal_name(end.code)}")
+    launcher = [event for event in read(run.launcher_events) if isinstance(event, Broke)]
+    broken = [rank.broke for rank in ranks if rank.broke] + launcher
+    causes = [event for event in broken if event.kind != "peer"]
+    if causes:
+        first = min(causes, key=lambda event: event.t)
+        return failed(first.kind, first.why)
+    if ended.said:
+        return failed("killed" if "killed" in ended.said else "exit", ended.said)
+    bad = next((end for end in ended.exits if end.code != 0 and not end.ours), None)
+    if bad is not None:
+        return failed("exit", f"{bad.who} left with exit code {bad.code} and no word; see {run.path / 'logs'}")
+    if broken:
+        return failed("lost", broken[0].why)
+    missing = [rank.rank for rank in ranks if rank.finished is None]
+    if missing:
+        return failed("exit", f"rank {missing[0]} left before it had finished, with exit code 0")
+    hashes = {rank.finished.weights_hash for rank in ranks if rank.finished}
+    if len(hashes) != 1:
+        return failed("mismatch", "the ranks ended with different weights: they did not train one model")
+    applied = [rank.applied.values for rank in ranks if rank.applied]
+    if any(values != applied[0] for values in applied):
+        return failed("mismatch", "the ranks did not run under the same settings; see applied in events/")
+    return COMPLETED
+
+
+def _split(epoch: Epoch | None, *, count: str) -> dict[str, Any] | None:
+    return None if epoch is None else {**epoch.total, count: epoch.num_total, "of": epoch.of}
+
+
+def _rank_row(rank: _Rank) -> dict[str, Any]:
+    test, train, done = rank.last("test"), rank.last("train"), rank.finished
+    return {
+        "rank": rank.rank,
+        "host": rank.started.host if rank.started else None,
+        "train": {**train.local, "num": train.num_local} if train else None,
+        "test": {**test.local, "num": test.num_local} if test else None,
+        "peak_bytes": done.memory.get("peak_bytes") if done else None,
+        "rss_bytes": done.memory.get("rss_bytes") if done else None,
+        "time": done.parts if done else None,
+    }
+
+
+def _history(rank: _Rank, started_t: float) -> list[dict[str, Any]]:
+    rows: dict[int, dict[str, Any]] = {}
+    for event in rank.epochs:
+        row = rows.setdefault(event.epoch, {"epoch": event.epoch, "iteration": event.iteration, "lr": event.lr})
+        row[event.split] = event.total
+        row["t_s"] = event.t - started_t
+    return list(rows.values())
+
+
+def _time(ranks: Sequence[_Rank], spec: Spec, ended: Ended) -> dict[str, Any]:
+    """The critical rank is the one that trained longest; what its parts leave of the wall time is `other`."""
+    done = [rank for rank in ranks if rank.finished]
+    parts: dict[str, float | None] = dict.fromkeys(PARTS)
+    training_s = None
+    if done:
+        critical = max(done, key=lambda rank: rank.finished.training_s if rank.finished else 0.0)
+        assert critical.finished and critical.started
+        training_s = critical.finished.training_s
+        parts.update(critical.finished.parts)
+        # The process exists a moment before its first line, and ends a moment after its last.
+        parts["startup"] = (parts["startup"] or 0.0) + max(0.0, critical.started.t - ended.started_t)
+        parts["shutdown"] = max(0.0, ended.started_t + ended.wall_s - critical.finished.t)
+        parts["other"] = ended.wall_s - sum(value for name, value in parts.items() if value and name != "other")
+    time: dict[str, Any] = {"wall_s": ended.wall_s, "training_s": training_s, "parts": parts}
+    if spec.target is not None:
+        time["to_target_s"] = _to_target(ranks[0], spec.target, ended.started_t)
+    return time
+
+
+def _to_target(rank: _Rank, target: float, started_t: float) -> float | None:
+    score = rank.finished.score if rank.finished else None
+    if not score or score["name"] is None:
+        return None
+    for event in rank.epochs:
+        value = event.total.get(score["name"]) if event.split == "test" else None
+        if value is not None and (value >= target if score["better"] == "higher" else value <= target):
+            return event.t - started_t
+    return None
+
+
+def _memory(ranks: Sequence[_Rank]) -> dict[str, Any] | None:
+    """The rank that needs most decides whether a machine is big enough."""
+    rows = [rank.finished.memory for rank in ranks if rank.finished]
+    return max(rows, key=lambda row: row["rss_bytes"]) if rows else None
+
+
+def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]) -> dict[str, Any]:
+    """The document `paceline run --json` prints and `result.json` holds."""
+    ranks = _read_ranks(run, spec.topology.world_size)
+    outcome = judge(ranks, run, ended)
+    first = ranks[0]
+    speed = pace(first.marks)
+    return {
+        "schema": SCHEMA,
+        "outcome": outcome.status,
+        "kind": outcome.kind,
+        "why": outcome.why,
+        "run_dir": str(run.path),
+        "key": spec.key(),
+        "spec": spec.plain(),
+        "applied": first.applied.values if first.applied else None,
+        "train": _split(first.last("train"), count="seen"),
+        "test": _split(first.last("test"), count="evaluated"),
+        "score": first.finished.score if first.finished else None,
+        "ranks": [_rank_row(rank) for rank in ranks],
+        "time": _time(ranks, spec, ended),
+        "throughput": speed.throughput,
+        "steady": {"steady": speed.steady, "dropped_steps": speed.dropped_steps, "rule": RULE},
+        "memory": _memory(ranks),
+        "weights": str(run.weights) if run.weights.exists() else None,
+        "weights_hash": first.finished.weights_hash if outcome is COMPLETED and first.finished else None,
+        "num_parameters": first.finished.num_parameters if first.finished else None,
+        "history": _history(first, ended.started_t),
+        "restarts": 0,
+        "fingerprint": fingerprint,
+        "finished_t": ended.started_t + ended.wall_s,
+    }
+
+
+def refusal(spec_plain: dict[str, Any], why: str) -> dict[str, Any]:
+    """The record of a run that a rule refused: it has a reason and nothing else."""
+    return {
+        "schema": SCHEMA, "outcome": "skipped", "kind": "refused", "why": why, "run_dir": None, "spec": spec_plain,
+        "applied": None, "train": None, "test": None, "score": None, "ranks": [], "time": None, "throughput": None,
+        "memory": None, "weights": None, "weights_hash": None, "history": [], "restarts": 0,
+    }  # fmt: skip

@@ -1,0 +1,103 @@
+"""Where everything lies inside a run directory and a study directory. The only file that knows these names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """The protocol between parent and worker: the spec goes in, events and weights come out, `result.json` comes last."""
+
+    path: Path
+
+    @property
+    def spec(self) -> Path:
+        return self.path / "spec.json"
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def fingerprint(self) -> Path:
+        return self.path / "fingerprint.json"
+
+    @property
+    def request(self) -> Path:
+        """What a short job is asked."""
+        return self.path / "request.json"
+
+    @property
+    def facts(self) -> Path:
+        """What a short job found out."""
+        return self.path / "facts.json"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.json"
+
+    @property
+    def weights(self) -> Path:
+        return self.path / "checkpoints" / "final.safetensors"
+
+    @property
+    def rendezvous(self) -> Path:
+        """Where ranks of one machine meet; local to the attempt, removed afterwards."""
+        return self.path / "rendezvous"
+
+    def events(self, rank: int) -> Path:
+        return self.path / "events" / f"rank_{rank:05d}.jsonl"
+
+    def event_files(self) -> list[Path]:
+        return sorted((self.path / "events").glob("rank_*.jsonl"))
+
+    @property
+    def launcher_events(self) -> Path:
+        """What a mother process (spawn) saw of its ranks."""
+        return self.path / "events" / "launcher.jsonl"
+
+    def tensorboard(self, rank: int) -> Path:
+        return self.path / "tensorboard" / f"rank_{rank:05d}"
+
+    def log(self, who: str, stream: str) -> Path:
+        return self.path / "logs" / f"{who}.{stream}"
+
+    def rank_log(self, rank: int, stream: str) -> Path:
+        return self.log(f"rank_{rank:05d}", stream)
+
+    @property
+    def finished(self) -> bool:
+        return self.result.exists()
+
+
+@dataclass(frozen=True, slots=True)
+class StudyDir:
+    """A study: its plan, a folder a cell with a run directory a repeat, and the report."""
+
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        return self.path / "study.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / ".lock"
+
+    @property
+    def trial(self) -> RunDir:
+        """The short run a time estimate is made from; it is no result."""
+        return RunDir(self.path / ".trial")
+
+    @property
+    def describe(self) -> RunDir:
+        return RunDir(self.path / ".describe")
+
+    def run(self, folder: str, repeat: int) -> RunDir:
+        return RunDir(self.path / "cells" / folder / f"repeat_{repeat:03d}")
+
+    @property
+    def html(self) -> Path:
+        return self.path / "report.html"

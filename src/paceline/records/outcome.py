@@ -1,0 +1,36 @@
+"""How a run ended. Failure is data: it has a kind that scripts read and a sentence that people read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["completed", "failed", "skipped"]
+
+# Failures that say nothing about the spec: the same command runs them again.
+TRANSIENT = frozenset({"killed", "lost"})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """completed; failed(kind, why); skipped(why) when a rule refused it before launch.
+
+    Kinds of failure: task (the user's code raised), nonfinite, data, mismatch (asked != got), inexact
+    (a sample was missed or counted twice), exit (a process left early), killed (by a signal), timeout,
+    launch (the launcher itself failed), lost (no trace of why).
+    """
+
+    status: Status
+    kind: str | None = None
+    why: str | None = None
+
+
+COMPLETED = Outcome("completed")
+
+
+def failed(kind: str, why: str) -> Outcome:
+    return Outcome("failed", kind, why)
+
+
+def skipped(why: str) -> Outcome:
+    return Outcome("skipped", "refused", why)

@@ -1,0 +1,37 @@
+"""The spec: a task and all settings, complete, frozen. What `spec.json` holds and what a worker obeys."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from pydantic import Field
+
+from paceline.spec.settings import NOT_THE_EXPERIMENT, Settings
+
+SCHEMA = 1
+
+
+class Spec(Settings):
+    """One run, fully said: no `auto` is left in a spec that was written down."""
+
+    schema_version: int = Field(SCHEMA, alias="schema")
+    task: str = Field(description="a built-in task, or path/to/file.py[:Class]")
+    params: dict[str, int | float | bool | str | None] = Field(default_factory=dict, description="the task's own parameters")
+    source_sha256: str | None = Field(None, description="the user's task file, so that an edited file is another experiment")
+
+    model_config = {"populate_by_name": True}
+
+    def plain(self) -> dict[str, Any]:
+        """The spec as JSON holds it."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    def key(self) -> str:
+        """Same key, same experiment: what decides whether a finished run may be used again."""
+        what = {k: v for k, v in self.plain().items() if k not in NOT_THE_EXPERIMENT}
+        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+
+    def autos(self) -> list[str]:
+        """Settings still to be resolved; empty in every written spec."""
+        return [name for name, value in self.plain().items() if value == "auto"]

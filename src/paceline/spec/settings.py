@@ -1,0 +1,128 @@
+"""Every setting: its type, default and one line of explanation, in small frozen classes by topic. Values only; they are applied elsewhere.
+
+To add one: a field here, the place in the worker that applies it and reads it back, a rule in `rules.py`
+where something is impossible with it, a row in `tests/contract/test_settings.py`, a line in `docs/settings.md`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from paceline.spec.topology import Topology, parse
+
+Auto = Literal["auto"]
+
+
+def _topology(value: Any) -> str:
+    return str(parse(str(value)))
+
+
+def _seconds(value: Any) -> Any:
+    """`90`, `"90s"`, `"20m"` or `"2h"` in seconds."""
+    if isinstance(value, str) and value[:-1].replace(".", "", 1).isdigit() and value[-1:] in "smh":
+        return float(value[:-1]) * {"s": 1, "m": 60, "h": 3600}[value[-1]]
+    return value
+
+
+def _finite(value: float) -> float:
+    if value != value or value in (float("inf"), float("-inf")):
+        raise ValueError("must be a finite number")
+    return value
+
+
+Count = Annotated[int, Field(ge=1)]
+Real = Annotated[float, AfterValidator(_finite)]
+Positive = Annotated[float, Field(gt=0), AfterValidator(_finite)]
+NotNegative = Annotated[float, Field(ge=0), AfterValidator(_finite)]
+Duration = Annotated[NotNegative, BeforeValidator(_seconds)]
+
+
+class Frozen(BaseModel):
+    """Plain data that cannot change and takes no unknown name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class Process(Frozen):
+    """Which processes exist and how they find each other."""
+
+    on: Annotated[str, BeforeValidator(_topology), Field(json_schema_extra={"pattern": r"^\d+x\d+$"})] = Field(
+        "1x1", description="machines x processes per machine"
+    )
+    launcher: Literal["local", "torchrun", "spawn"] = Field(
+        "local", description="what starts the processes; local: our own, with one log per rank"
+    )
+    backend: Literal["gloo"] = Field("gloo", description="what carries the messages between ranks")
+    device: Literal["cpu", "cuda", "auto"] = Field(
+        "auto", description="where the model lives; auto: cuda where there is a GPU for every process, else cpu"
+    )
+    threads: Count | Auto = Field(
+        "auto", description="CPU threads of each rank; auto: cores / processes, at least 1"
+    )
+    timeout: Duration = Field(
+        0, description="longest wall time of the run (90, 20m, 2h); 0: no limit (a study gives each run 1h)"
+    )
+
+    @property
+    def topology(self) -> Topology:
+        return parse(self.on)
+
+
+class Batching(Frozen):
+    """Which samples a step sees."""
+
+    data: str | None = Field(None, description="folder the task reads its data from; unset: what ships with the task")
+    batch: Count = Field(32, description="samples per step over all ranks together (the global batch)")
+    batch_per_rank: Count | None = Field(
+        None, description="samples per step on each rank instead of batch: the global batch then grows with the world"
+    )
+    test_batch: Count = Field(128, description="samples per rank in one evaluation batch; changes speed, never a score")
+    shuffle: bool = Field(True, description="a new sample order every epoch, the same at every world size")
+    workers: Annotated[int, Field(ge=0)] = Field(
+        0, description="loader processes per rank, for a map-style Dataset; 0: load in the rank itself"
+    )
+
+
+class Optim(Frozen):
+    """How a gradient becomes an update."""
+
+    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = Field("adam", description="update rule")
+    lr: Positive = Field(1e-3, description="learning rate of the first epoch")
+    lr_decay: NotNegative = Field(0.0, description="learning rate in epoch e (from 0): lr / (1 + lr_decay * e)")
+    weight_decay: NotNegative | Auto = Field(
+        "auto", description="weight decay; auto: 0.01 for adamw, as torch has it, and 0 for the others"
+    )
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="momentum of sgd and rmsprop")
+
+
+class Loop(Frozen):
+    """How long, how exact, and what is written down."""
+
+    epochs: Count | None = Field(3, description="passes over the training data")
+    steps: Count | None = Field(None, description="optimisation steps in all, instead of epochs")
+    precision: Literal["fp32", "fp64"] = Field("fp32", description="number format of weights, gradients and arithmetic")
+    buffers: Literal["mean", "rank0"] = Field(
+        "mean", description="how running statistics (BatchNorm) of the ranks become one model before any evaluation"
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(123, description="seed of weights and sample order")
+    log_every: Count = Field(100, description="iterations between two lines of loss and score, per rank")
+    target: Real | None = Field(
+        None, description="score to reach on the test set; the record then holds the time it took"
+    )
+
+
+class Settings(Loop, Optim, Batching, Process):
+    """All settings of one run; flat, because that is how they are typed, stored and swept.
+
+    The bases stand in reverse: pydantic lists the fields of the last base first.
+    """
+
+
+# Settings that say how a run is watched, not what is computed: the same experiment whatever their value.
+NOT_THE_EXPERIMENT = frozenset({"timeout"})
+
+
+def names() -> list[str]:
+    return list(Settings.model_fields)
