@@ -106,3 +106,14 @@ def locked(path: Path, *, why: str) -> Generator[None]:
         except BlockingIOError:
             raise BadInput(why) from None
         yield
+
+
+def empty(path: Path) -> bool:
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+
+
+@contextlib.contextmanager
+def scratch() -> Generator[Path]:
+    """A folder for the length of a block."""
+    with tempfile.TemporaryDirectory(prefix="paceline-") as name:
+        yield Path(name)

@@ -27,7 +27,7 @@ class TaskFacts:
     train: DataFacts
     test: DataFacts
     num_parameters: int
-    better: str | None
+    knows_better: bool  # which way its score is good: a target needs that
     layers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def plain(self) -> dict[str, Any]:

@@ -10,6 +10,21 @@ ReportVerdict = Literal["confirmed", "refuted", "no difference shown", "too few 
 
 
 @dataclass(frozen=True, slots=True)
+class Metric:
+    """One figure of a run: its dotted name in the record, how it is read, and how big a difference must be to matter."""
+
+    name: str
+    title: str
+    unit: Literal["s", "samples/s", "bytes", "fraction", ""]
+    better: Literal["higher", "lower"] | None
+    kind: Literal["ratio", "difference"]
+    size: float  # the practical size: a share for ratios and for `relative` differences, else in the metric's own unit
+    relative: bool = False
+    compared: bool = True
+    main: bool = True  # shown in the table of cells; the others only in the table of all figures
+
+
+@dataclass(frozen=True, slots=True)
 class Interval:
     """A mean with its 95 % t interval; `low` and `high` are None below two values. `spread` is the standard deviation."""
 
@@ -30,6 +45,9 @@ class CellFinding:
     metrics: dict[str, Interval]
     reasons: tuple[str, ...] = ()
     reference: dict[str, float] = field(default_factory=dict[str, float])
+    planned: int = 0
+    reached: int | None = None  # completed runs that reached the target; None where no target was set
+    parts: dict[str, float] = field(default_factory=dict[str, float])  # mean seconds of each part of the wall time
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +80,9 @@ class Scaling:
     high: float | None
     efficiency: float | None
     metric: str
+    baseline: str = ""
+    ideal: float | None = None
+    n: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +111,10 @@ class StudyFindings:
     versions: str
     source: str = ""
     swept: tuple[str, ...] = ()
+    metrics: tuple[Metric, ...] = ()
+    code: str = ""  # the git state of the source
+    method: str = ""  # how intervals and verdicts were made, in sentences
+    target: float | None = None
+
+    def metric(self, name: str) -> Metric | None:
+        return next((metric for metric in self.metrics if metric.name == name), None)

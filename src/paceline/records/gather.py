@@ -37,7 +37,7 @@ class Ended:
     wall_s: float
     exits: tuple[Exit, ...] = ()
     timeout_s: float | None = None
-    said: str | None = None  # the launcher's own words on what broke, where it has any
+    said: Outcome | None = None  # the launcher's own last words on what broke, where it has any
 
 
 @dataclass(slots=True)
@@ -84,13 +84,22 @@ def signal_name(code: int) -> str:
         return f"signal {-code}"
 
 
+def by_signal(who: str, code: int) -> Outcome:
+    """A process that a signal ended left no word; SIGSEGV and its like are the program's own doing."""
+    name = signal_name(code)
+    if name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"):
+        hint = ", or by the kernel because memory ran out" if name == "SIGKILL" else ""
+        return failed("killed", f"{who} was killed by {name} (from outside or by the task itself{hint})")
+    return failed("crash", f"{who} crashed with {name}")
+
+
 def judge(ranks: Sequence[_Rank], run: RunDir, ended: Ended) -> Outcome:
     """The first cause wins: our timeout, a signal from outside, the first rank that broke by itself, an early exit."""
     if ended.timeout_s is not None:
         return failed("timeout", f"still running after {ended.timeout_s:g} s (timeout={ended.timeout_s:g}); ended by us")
     for end in ended.exits:
         if end.code < 0 and not end.ours:
-            return failed("killed", f"{end.who} was killed from outside by {signal_name(end.code)}")
+            return by_signal(end.who if end.rank is None else f"rank {end.rank}", end.code)
     launcher = [event for event in read(run.launcher_events) if isinstance(event, Broke)]
     broken = [rank.broke for rank in ranks if rank.broke] + launcher
     causes = [event for event in broken if event.kind != "peer"]
@@ -98,7 +107,7 @@ def judge(ranks: Sequence[_Rank], run: RunDir, ended: Ended) -> Outcome:
         first = min(causes, key=lambda event: event.t)
         return failed(first.kind, first.why)
     if ended.said:
-        return failed("killed" if "killed" in ended.said else "exit", ended.said)
+        return ended.said
     bad = next((end for end in ended.exits if end.code != 0 and not end.ours), None)
     if bad is not None:
         return failed("exit", f"{bad.who} left with exit code {bad.code} and no word; see {run.path / 'logs'}")

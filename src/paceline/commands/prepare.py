@@ -1,0 +1,99 @@
+"""From a task and `key=value` words to complete specs: the part that `run` and `study` share."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.base.errors import BadInput
+from paceline.base.files import scratch, sha256
+from paceline.records.facts import TaskFacts
+from paceline.records.layout import RunDir
+from paceline.spec import settings
+from paceline.spec.host import Host, here
+from paceline.spec.resolve import check_values, parameters, resolve, split
+from paceline.spec.rules import DataShape, Known
+from paceline.spec.run import Spec
+from paceline.spec.tasks import BUILTIN, Param
+from paceline.study.execute import describe
+
+
+def words(pairs: Sequence[str]) -> dict[str, str]:
+    """`key=value` words as typed; all that are not such words are problems at once."""
+    found: dict[str, str] = {}
+    wrong: list[str] = []
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not sign or not key:
+            wrong.append(f"{pair!r}: settings are given as name=value, for example batch=64")
+        elif key in found:
+            wrong.append(f"{key} was given twice")
+        elif not value:
+            wrong.append(f"{key}= has no value")
+        found[key] = value
+    if wrong:
+        raise BadInput(wrong)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A task whose parameters and data kind are known: ready to make specs of it."""
+
+    task: str
+    params: tuple[Param, ...]
+    defaults: Mapping[str, Any]
+    known: Known
+    facts: TaskFacts | None = None
+    source_sha256: str | None = None
+
+    def spec(self, asked: Mapping[str, Any]) -> Spec:
+        """The complete spec for these words, or BadInput with every problem."""
+        own, rest = split(asked)
+        values, wrong = parameters(self.params, rest, task=self.task)
+        wrong = check_values(own) + wrong
+        if wrong:
+            raise BadInput(wrong)
+        return resolve(
+            self.task, own, params=values, defaults=self.defaults, known=self.known, source_sha256=self.source_sha256
+        )
+
+
+def prepare(task: str, asked: Mapping[str, Any]) -> Prepared:
+    """`asked` is only looked at for what a user's task must be described with: its parameters, data and time limit."""
+    host = here()
+    if task in BUILTIN:
+        entry = BUILTIN[task]
+        return Prepared(task, entry.params, entry.defaults, Known(host, DataShape("tensors")))
+    return _prepare_file(task, asked, host)
+
+
+def _prepare_file(task: str, asked: Mapping[str, Any], host: Host) -> Prepared:
+    path = _task_path(task)
+    own, rest = split(asked)
+    wrong = check_values(own)
+    if wrong:
+        raise BadInput(wrong)
+    given = settings.Settings.model_validate(own)
+    if host.torch is None:
+        raise BadInput("training needs torch, and it is not installed in this Python: pip install torch")
+    name = str(path) + task[len(task.partition(".py")[0]) + 3 :]
+    with scratch() as folder:
+        facts = describe(name, rest, data=given.data, seed=given.seed, timeout_s=given.timeout, run=RunDir(folder / "describe"))
+    known = Known(host, DataShape(facts.train.kind, facts.train.num), facts.knows_better)
+    return Prepared(name, facts.params, facts.defaults, known, facts, sha256(path))
+
+
+def _task_path(task: str) -> Path:
+    """The file behind path/to/file.py[:Class]; a mistyped built-in name is answered with the nearest one."""
+    if ".py" not in task:
+        close = difflib.get_close_matches(task, list(BUILTIN), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "it is neither a built-in task nor a Python file"
+        raise BadInput(f"unknown task {task!r}; {hint} (built in: {', '.join(BUILTIN)}; your own: path/to/file.py)")
+    path = Path(task.partition(".py")[0] + ".py")
+    if not path.is_file():
+        raise BadInput(f"task {str(path)!r}: there is no such file")
+    return path.resolve()

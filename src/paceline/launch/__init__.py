@@ -1,0 +1,1 @@
+"""From a spec to processes: each launcher renders a plan, purely; `supervise.py` alone starts, watches and ends them."""

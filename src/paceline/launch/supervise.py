@@ -1,0 +1,127 @@
+"""The only room that starts processes, watches them and ends them. However it is left, nothing it started goes on.
+
+Children live in sessions of their own, so that Ctrl-C reaches only us; they die with us by the kernel's hand (PDEATHSIG)
+even when we are killed with -9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import psutil
+
+from paceline.base.errors import RunFailed
+from paceline.base.files import open_log
+from paceline.launch.plan import Plan, Process
+from paceline.records.gather import Ended, Exit
+from paceline.records.layout import RunDir
+
+_PR_SET_PDEATHSIG = 1
+_TICK_S = 0.2
+_GRACE_S = 1.0  # for the other ranks to say their own word after one has failed
+_TERM_S = 2.0  # between asking a process to leave and making it
+
+Tick = Callable[[float], None]
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """For a child between fork and exec; libc is looked up before the fork, because little is safe after it."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def set_signal() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    return set_signal
+
+
+def _start(process: Process, run: RunDir) -> subprocess.Popen[bytes]:
+    env = {**os.environ, **{name: value for name, value in process.env.items() if value is not None}}
+    for name, value in process.env.items():
+        if value is None:
+            env.pop(name, None)
+    with open_log(run.log(process.who, "out")) as out, open_log(run.log(process.who, "err")) as err:
+        try:
+            return subprocess.Popen(
+                process.argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+                preexec_fn=_die_with_parent(),
+            )  # fmt: skip
+        except OSError as error:
+            raise RunFailed(f"could not start {process.argv[0]}: {error.strerror}", kind="launch") from None
+
+
+def _family(children: list[subprocess.Popen[bytes]]) -> Iterator[psutil.Process]:
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(child.pid)
+            yield from process.children(recursive=True)
+            yield process
+
+
+def _stop(children: list[subprocess.Popen[bytes]]) -> None:
+    """Ask, wait, make; grandchildren too (a launcher's ranks, a task's own processes)."""
+    family = list(_family(children))
+    for word in (signal.SIGTERM, signal.SIGKILL):
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(word)
+        _, family = psutil.wait_procs(family, timeout=_TERM_S)
+        if not family:
+            break
+    for child in children:
+        child.wait()
+
+
+def _wait(children: list[subprocess.Popen[bytes]], seconds: float) -> None:
+    """Sleep until a child ends or the time is up, without burning a core that is being measured."""
+    if not hasattr(os, "pidfd_open"):
+        time.sleep(min(seconds, 0.02))
+        return
+    poller = select.poll()
+    with contextlib.ExitStack() as stack:
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                handle = os.pidfd_open(child.pid)
+                stack.callback(os.close, handle)
+                poller.register(handle, select.POLLIN)
+        poller.poll(max(1, int(seconds * 1000)))
+
+
+def supervise(plan: Plan, run: RunDir, *, timeout_s: float = 0.0, tick: Tick | None = None) -> Ended:
+    """Start the plan's processes, wait for their end, and say how each ended, in the order it happened."""
+    started_t, began = time.time(), time.monotonic()
+    running: dict[subprocess.Popen[bytes], Process] = {}
+    exits: list[Exit] = []
+    failed_at: float | None = None
+    timed_out = False
+    stopped = False
+    try:
+        for process in plan.processes:
+            running[_start(process, run)] = process
+        while running:
+            _wait(list(running), _TICK_S)
+            for child in [child for child in running if child.poll() is not None]:
+                process = running.pop(child)
+                exits.append(Exit(process.who, process.rank, child.returncode, ours=stopped))
+                if child.returncode != 0 and failed_at is None:
+                    failed_at = time.monotonic()
+            elapsed = time.monotonic() - began
+            timed_out = timed_out or (bool(timeout_s) and elapsed > timeout_s and bool(running))
+            lingering = failed_at is not None and time.monotonic() - failed_at > _GRACE_S
+            if running and not stopped and (timed_out or lingering):
+                stopped = True
+                _stop(list(running))
+            if tick is not None:
+                tick(elapsed)
+    finally:
+        _stop(list(running))
+    return Ended(started_t, time.monotonic() - began, tuple(exits), timeout_s if timed_out else None)

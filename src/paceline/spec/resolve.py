@@ -1,0 +1,109 @@
+"""From what the user typed to a complete spec: defaults filled in, every `auto` resolved, every problem found at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from paceline.base.errors import BadInput
+from paceline.base.names import unknown
+from paceline.spec import settings, topology
+from paceline.spec.explain import problems
+from paceline.spec.host import Host
+from paceline.spec.rules import Known, check
+from paceline.spec.run import Spec
+from paceline.spec.tasks import Param
+
+_EITHER = (
+    ("batch", "batch_per_rank", "batch is the global batch, batch_per_rank lets it grow with the world"),
+    ("epochs", "steps", "each says how long to train"),
+)
+
+
+def split(asked: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(settings, the rest): what is no setting must be a parameter of the task."""
+    known = set(settings.names())
+    return {k: v for k, v in asked.items() if k in known}, {k: v for k, v in asked.items() if k not in known}
+
+
+def check_values(asked: Mapping[str, Any]) -> list[str]:
+    """Problems with the settings by themselves: types, ranges, two that exclude each other."""
+    found = [f"{a} and {b} were both given: {why}; give one" for a, b, why in _EITHER if a in asked and b in asked]
+    try:
+        settings.Settings.model_validate(dict(asked))
+    except ValidationError as error:
+        found += [f"{place[0]}={asked[str(place[0])]}: {text}" for place, text in problems(error, known=settings.names())]
+    return found
+
+
+def parameters(params: tuple[Param, ...], raw: Mapping[str, Any], *, task: str) -> tuple[dict[str, Any], list[str]]:
+    """Every parameter with its value, and what is wrong with those that were given."""
+    found: list[str] = []
+    names = [param.name for param in params]
+    for name in raw:
+        if name not in names:
+            found.append(unknown(f"setting or parameter of {task}", name, [*names, *settings.names()]))
+    values: dict[str, Any] = {}
+    for param in params:
+        try:
+            values[param.name] = param.convert(raw[param.name]) if param.name in raw else param.default
+        except ValueError as error:
+            found.append(str(error))
+    return values, found
+
+
+def complete(spec: Spec, asked: Mapping[str, Any], known: Known) -> Spec:
+    """No `auto` left: everything that depends on the machine or the task is decided here, before `spec.json` is written."""
+    host, change = known.host, dict[str, Any]()
+    if spec.steps is not None:
+        change["epochs"] = None
+    if spec.batch_per_rank is not None:
+        change["batch"] = topology.global_batch(spec.batch_per_rank, spec.topology)
+    if spec.weight_decay == "auto":
+        change["weight_decay"] = 0.01 if spec.optimizer == "adamw" else 0.0
+    if spec.threads == "auto":
+        change["threads"] = topology.threads_per_rank(host.cores, spec.topology)
+    if spec.device == "auto":
+        change["device"] = _device(host, spec.topology.processes)
+    if "shuffle" not in asked and known.train is not None and known.train.kind == "stream":
+        change["shuffle"] = False
+    return spec.model_copy(update=change)
+
+
+def _device(host: Host, processes: int) -> str:
+    return "cuda" if host.usable_gpus >= processes else "cpu"
+
+
+def resolve(
+    task: str,
+    asked: Mapping[str, Any],
+    *,
+    params: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    known: Known,
+    source_sha256: str | None = None,
+) -> Spec:
+    """The complete spec, or BadInput with all that is wrong with it. `asked` holds settings only."""
+    found = check_values(asked)
+    if found:
+        raise BadInput(found)
+    own = {name: value for name, value in defaults.items() if not _overruled(name, asked)}
+    try:
+        spec = Spec.model_validate(
+            {**own, **asked, "task": task, "params": dict(params), "source_sha256": source_sha256}
+        )
+    except ValidationError as error:
+        raise BadInput([f"{task}: its default {p[0]}: {text}" for p, text in problems(error, known=settings.names())]) from None
+    spec = complete(spec, {**defaults, **asked}, known)
+    assert not spec.autos(), f"unresolved: {spec.autos()}"
+    broken = check(spec, known)
+    if broken:
+        raise BadInput(broken)
+    return spec
+
+
+def _overruled(name: str, asked: Mapping[str, Any]) -> bool:
+    """A task's default batch gives way to an asked batch_per_rank, its epochs to asked steps."""
+    return any(name in pair and any(other in asked for other in pair if other != name) for *pair, _ in _EITHER)

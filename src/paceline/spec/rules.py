@@ -1,0 +1,133 @@
+"""The table of what cannot be done together, and why. Flat: no rule calls another, none changes a spec.
+
+Two stages: on the spec and the machine; and, for a user's task, on what its `describe` job found as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paceline.spec.host import Host
+from paceline.spec.run import Spec
+from paceline.spec.tasks import BUILTIN
+
+GIB = 1 << 30
+# A rank that has imported torch holds about this much before it has done anything (measured: 230 MB with 2.13 on a CPU).
+RANK_BYTES = 230 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class DataShape:
+    """What rules need of a task's data; facts of a user's task, or what is known of a built-in one."""
+
+    kind: str
+    num: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """All a rule may look at."""
+
+    host: Host
+    train: DataShape | None = None
+    knows_better: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`why` is a format string over the spec's settings; it says what was asked, why it cannot be, and what to do."""
+
+    name: str
+    breaks: Callable[[Spec, Known], bool]
+    why: str
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "torch-installed",
+        lambda spec, known: known.host.torch is None,
+        "training needs torch, and it is not installed in this Python: pip install torch",
+    ),
+    Rule(
+        "one-machine",
+        lambda spec, known: spec.topology.machines > 1,
+        "on={on} asks for {machines} machines, and launcher={launcher} starts processes on this machine only: "
+        "use on=1x{world_size} (launchers that reach other machines are not in this version)",
+    ),
+    Rule(
+        "ranks-fit-memory",
+        lambda spec, known: spec.topology.processes * RANK_BYTES > known.host.memory_bytes,
+        "on={on} asks for {processes} processes; with torch alone each takes about 230 MB, more than this machine's "
+        "{memory_gib:.0f} GiB together: use fewer processes",
+    ),
+    Rule(
+        "sample-for-every-rank",
+        lambda spec, known: spec.batch < spec.topology.world_size,
+        "batch={batch} on {world_size} ranks leaves some without a sample in every step: use batch={world_size} or "
+        "more, or batch_per_rank",
+    ),
+    Rule(
+        "cuda-present",
+        lambda spec, known: spec.device == "cuda" and known.host.usable_gpus == 0,
+        "device=cuda, but this machine has no GPU that this torch ({torch}) can use: use device=cpu",
+    ),
+    Rule(
+        "a-gpu-each",
+        lambda spec, known: spec.device == "cuda" and 0 < known.host.usable_gpus < spec.topology.processes,
+        "device=cuda with {processes} processes on {usable_gpus} GPUs: two ranks would share a GPU and measure each "
+        "other; use on=1x{usable_gpus} or device=cpu",
+    ),
+    Rule(
+        "momentum-has-a-place",
+        lambda spec, known: spec.momentum > 0 and spec.optimizer not in ("sgd", "rmsprop"),
+        "momentum={momentum} with optimizer={optimizer}: {optimizer} has no momentum setting; use sgd or rmsprop, or leave it out",
+    ),
+    Rule(
+        "data-exists",
+        lambda spec, known: spec.data is not None and not os.path.isdir(spec.data),
+        "data={data}: there is no such folder",
+    ),
+    Rule(
+        "target-in-reach",
+        lambda spec, known: spec.target is not None
+        and spec.task in BUILTIN
+        and BUILTIN[spec.task].accuracy
+        and not 0 < spec.target <= 1,
+        "target={target}: accuracies are fractions, so it must lie between 0 and 1 (97 % is 0.97)",
+    ),
+    Rule(
+        "target-has-a-direction",
+        lambda spec, known: spec.target is not None and not known.knows_better,
+        "target={target}, but the task does not say which way its own score is good: add better = 'higher' or "
+        "better = 'lower' to it",
+    ),
+    Rule(
+        "workers-have-work",
+        lambda spec, known: spec.workers > 0 and known.train is not None and known.train.kind == "tensors",
+        "workers={workers}, but the task's data is in memory already and is batched by one indexed copy: workers only "
+        "serve a map-style Dataset; leave it out",
+    ),
+    Rule(
+        "stream-has-its-order",
+        lambda spec, known: spec.shuffle and known.train is not None and known.train.kind == "stream",
+        "shuffle=true, but the task's training data is an IterableDataset, which has an order of its own: use shuffle=false",
+    ),
+    Rule(
+        "stream-in-the-rank",
+        lambda spec, known: spec.workers > 0 and known.train is not None and known.train.kind == "stream",
+        "workers={workers}, but the task's training data is an IterableDataset: loader processes would each give every "
+        "sample again; use workers=0",
+    ),
+)
+
+
+def check(spec: Spec, known: Known) -> list[str]:
+    """Every rule the spec breaks, as sentences; empty when it can be run."""
+    topology, host = spec.topology, known.host
+    words = {
+        **spec.plain(), "machines": topology.machines, "processes": topology.processes, "world_size": topology.world_size,
+        "memory_gib": host.memory_bytes / GIB, "torch": host.torch, "usable_gpus": host.usable_gpus,
+    }  # fmt: skip
+    return [f"{rule.why.format_map(words)} (rule: {rule.name})" for rule in RULES if rule.breaks(spec, known)]

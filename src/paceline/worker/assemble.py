@@ -1,0 +1,128 @@
+"""The order in which settings are applied to a model, on one page, and what was really applied, read back from the objects.
+
+model -> device -> precision -> same start on every rank -> optimizer -> step. Each line says why it is not earlier.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paceline.base.errors import RunFailed
+from paceline.spec.run import Spec
+from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.seed import seed_everything
+from paceline.worker.step import EagerStep
+from paceline.worker.tasks.feed import Feed, make_feed
+from paceline.worker.tasks.task import Task, users_code
+from paceline.worker.transform import optim, precision
+from paceline.worker.transform.replicate import Replicated, same_start
+from paceline.worker.world.collectives import agree
+from paceline.worker.world.join import World
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything the loop needs, put together once."""
+
+    spec: Spec
+    world: World
+    task: Task
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    step: EagerStep
+    train: Feed
+    test: Feed
+    watch: Stopwatch
+
+
+def assemble(spec: Spec, task: Task, world: World, watch: Stopwatch) -> Parts:
+    dtype = precision.dtype(spec)
+    seed_everything(spec.seed)  # before the model: every rank draws the same weights
+    with users_code(f"{task.name}: model()", task.source):
+        model = task.model()
+    if not isinstance(model, torch.nn.Module):
+        raise RunFailed(f"{task.name}: model() returned a {type(model).__name__}, not a torch.nn.Module", kind="task")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise RunFailed(f"{task.name}: model() has no trainable parameter", kind="task")
+    model = model.to(device=world.device, dtype=dtype)  # before the optimizer, which holds on to the tensors it is given
+    same_start(model, world)
+    feeds = [_feed(spec, task, world, dtype, split) for split in ("train", "test")]
+    optimizer = optim.build(model.parameters(), spec)
+    step = EagerStep(model, task, optimizer, Replicated(model, world), watch)
+    seed_everything(spec.seed, rank=world.rank)  # after the model: from here on each rank has a stream of its own
+    parts = Parts(spec, world, task, model, optimizer, step, feeds[0], feeds[1], watch)
+    _batch_norm_fits(parts)
+    return parts
+
+
+def _feed(spec: Spec, task: Task, world: World, dtype: torch.dtype, split: str) -> Feed:
+    what = f"{task.name}: {split}_data()"
+    with users_code(what, task.source):
+        data = task.train_data() if split == "train" else task.test_data()
+        feed = make_feed(
+            data, what=what, collate=task.collate, workers=spec.workers,
+            cast=lambda value: precision.cast(value, to=dtype, device=world.device),
+        )  # fmt: skip
+    smallest, largest = agree(feed.num, world)
+    if smallest != largest:  # different lengths would mean different numbers of steps: a hang, an hour later
+        raise RunFailed(f"{what} gave {smallest} samples on one rank and {largest} on another", kind="data")
+    return feed
+
+
+def _batch_norm_fits(parts: Parts) -> None:
+    """BatchNorm cannot train on one sample: said before the run, not in the middle of its last batch."""
+    if not any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in parts.model.modules()):
+        return
+    sizes = {min(parts.spec.batch, parts.train.num), parts.train.num % parts.spec.batch}
+    shares = {size // parts.world.size + extra for size in sizes for extra in {0, int(size % parts.world.size > 0)}}
+    if 1 in shares:
+        raise RunFailed(
+            f"the model has BatchNorm, which needs two samples on a rank; with {parts.train.num} samples, batch={parts.spec.batch} "
+            f"and {parts.world.size} ranks, some rank gets just one: choose another batch size or number of processes",
+            kind="data",
+        )
+
+
+def read_back(parts: Parts) -> dict[str, Any]:
+    """From the objects themselves, never from the spec: this is the evidence."""
+    group = parts.optimizer.param_groups[0]
+    dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in parts.model.parameters() if p.is_floating_point()})
+    return {
+        "world_size": parts.world.size,
+        "backend": parts.world.backend,
+        "device": parts.world.device.type,
+        "threads": torch.get_num_threads(),
+        "dtypes": {"parameters": dtypes},
+        "precision": {"float32": "fp32", "float64": "fp64"}.get("+".join(dtypes), "+".join(dtypes)),
+        "graph": "eager",
+        "kernel": "torch",
+        "sharding": "replicated" if parts.world.size > 1 else "none",
+        "buffers": parts.spec.buffers,
+        "optimizer": {
+            "class": type(parts.optimizer).__name__,
+            **{name: group[name] for name in ("lr", "weight_decay", "momentum") if name in group},
+        },
+        "data": {"train": parts.train.kind, "test": parts.test.kind},
+        "versions": {
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "numpy": importlib.metadata.version("numpy"),
+            "paceline": importlib.metadata.version("paceline"),
+        },
+    }
+
+
+def check(spec: Spec, applied: dict[str, Any]) -> None:
+    """asked == got, or the run fails in one sentence before its first step."""
+    asked = {
+        "world_size": spec.topology.world_size, "backend": spec.backend, "device": spec.device,
+        "threads": spec.threads, "precision": spec.precision,
+    }  # fmt: skip
+    wrong = [f"{name} {want}, got {applied[name]}" for name, want in asked.items() if applied[name] != want]
+    if wrong:
+        raise RunFailed(f"asked for {'; '.join(wrong)}", kind="mismatch")

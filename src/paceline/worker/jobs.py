@@ -1,0 +1,108 @@
+"""What a worker is started for, a few lines each: train a run, or describe a user's task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from paceline.base.errors import BadInput, RunFailed
+from paceline.base.files import read_json, write_json
+from paceline.base.names import unknown
+from paceline.records.events import Applied, EventLog, Finished
+from paceline.records.facts import DataFacts, TaskFacts
+from paceline.records.layout import RunDir
+from paceline.spec.run import Spec
+from paceline.spec.settings import names
+from paceline.worker.assemble import assemble, check, read_back
+from paceline.worker.loop import train
+from paceline.worker.measure.clock import Stopwatch, wall
+from paceline.worker.measure.memory import memory
+from paceline.worker.measure.observer import Observer
+from paceline.worker.measure.tally import LOSS
+from paceline.worker.resilience.weights import fingerprint, save
+from paceline.worker.seed import seed_everything
+from paceline.worker.tasks.feed import make_feed
+from paceline.worker.tasks.load import find, load_task, values_for
+from paceline.worker.tasks.task import Task, better_of, users_code, usual_score
+from paceline.worker.world.env import Identity
+from paceline.worker.world.join import join
+
+
+def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatch) -> None:
+    spec = Spec.model_validate(read_json(run.spec))
+    world = join(identity, spec, run)
+    task = load_task(spec.task, spec.params, spec.data)
+    parts = assemble(spec, task, world, watch)
+    applied = read_back(parts)
+    log.write(Applied(values=applied, t=wall()))
+    check(spec, applied)
+    observe = Observer(run, world, log)
+    began = wall()
+    total = train(parts, observe)
+    training_s = wall() - began
+    watch.switch("checkpoint")
+    digest = fingerprint(parts.model)
+    if world.rank == 0:
+        save(parts.model, run.weights)
+    watch.switch("shutdown")
+    observe.close()
+    main = next((name for name in total.names if name != LOSS), None)
+    log.write(
+        Finished(
+            parts={name: seconds for name, seconds in watch.parts.items() if name != "shutdown"},
+            training_s=training_s, memory=memory(parts.model, parts.optimizer, world.device), weights_hash=digest,
+            num_parameters=sum(p.numel() for p in parts.model.parameters()),
+            score={"name": main, "better": better_of(task, main)}, t=wall(),
+        )
+    )  # fmt: skip
+
+
+def describe(run: RunDir) -> None:
+    """Import the user's task and say what the parent must know: parameters, sizes, defaults. Writes facts.json."""
+    asked: dict[str, Any] = read_json(run.request)
+    found = find(asked["task"])
+    known = [param.name for param in found.params]
+    wrong = [unknown("setting or parameter", name, [*known, *names()]) for name in asked["params"] if name not in known]
+    values: dict[str, Any] = {}
+    for param in found.params:
+        try:
+            values |= values_for((param,), asked["params"])
+        except ValueError as error:
+            wrong.append(str(error))
+    lacking = [p.name for p in found.params if p.default is None and p.name not in asked["params"] and p.type != "str"]
+    wrong += [f"{found.name}: parameter {name!r} has no default: give {name}=..." for name in lacking]
+    if asked["data"] is not None and not found.takes_data:
+        wrong.append(f"{found.name}: takes no data=; add a parameter `data` to it")
+    wrong += [f"{found.name}: its defaults name an {unknown('setting', key, names())}" for key in found.defaults if key not in names()]
+    if wrong:
+        raise BadInput(wrong)
+    task = found.build(values, asked["data"])
+    seed_everything(asked["seed"])
+    with users_code(f"{task.name}: model()", task.source):
+        model = task.model()
+    if not isinstance(model, torch.nn.Module):
+        raise RunFailed(f"{task.name}: model() returned a {type(model).__name__}, not a torch.nn.Module", kind="task")
+    facts = TaskFacts(
+        params=found.params, values=values, defaults=found.defaults, takes_data=found.takes_data,
+        train=_data_facts(task, "train"), test=_data_facts(task, "test"),
+        num_parameters=sum(p.numel() for p in model.parameters()),
+        knows_better=task.better is not None or task.score is usual_score, layers=_layers(model),
+    )  # fmt: skip
+    write_json(run.facts, facts.plain())
+
+
+def _data_facts(task: Task, split: str) -> DataFacts:
+    what = f"{task.name}: {split}_data()"
+    with users_code(what, task.source):
+        data = task.train_data() if split == "train" else task.test_data()
+        feed = make_feed(data, what=what, collate=task.collate, cast=lambda value: value)
+    return DataFacts(feed.kind, feed.num)
+
+
+def _layers(model: torch.nn.Module) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "type": type(module).__name__, "shapes": [list(p.shape) for p in module.parameters(recurse=False)]}
+        for name, module in model.named_modules()
+        if not list(module.children())
+    ]

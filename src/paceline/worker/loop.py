@@ -1,0 +1,104 @@
+"""The training loop, on one page. It knows no setting by name but how long, how often and with which seed."""
+
+from __future__ import annotations
+
+import itertools
+
+from paceline.base.errors import RunFailed
+from paceline.records.events import Epoch, Mark
+from paceline.records.steady import WARMUP_STEPS
+from paceline.worker.assemble import Parts
+from paceline.worker.evaluate import evaluate
+from paceline.worker.measure.clock import wall
+from paceline.worker.measure.device import settle
+from paceline.worker.measure.observer import Observer
+from paceline.worker.measure.tally import Tally, finite
+from paceline.worker.tasks.order import epoch_order, train_pieces
+from paceline.worker.tasks.task import users_code
+from paceline.worker.transform.optim import learning_rate, set_learning_rate
+
+_TRAINING = ("data", "forward", "backward", "communication", "optimizer", "step")
+
+
+def train(parts: Parts, observe: Observer) -> Tally:
+    """Train as long as the spec says, evaluating after every epoch and at the end; the last test tally comes back."""
+    spec, world, watch = parts.spec, parts.world, parts.watch
+    pace = _Pace(parts, observe)
+    parts.model.train()
+    for epoch in itertools.count():
+        lr = learning_rate(spec, epoch)
+        set_learning_rate(parts.optimizer, lr)
+        watch.switch("data")
+        order = epoch_order(parts.train.num, seed=spec.seed, epoch=epoch, shuffle=spec.shuffle)
+        pieces = train_pieces(order, batch=spec.batch, rank=world.rank, world_size=world.size)
+        if spec.steps is not None:
+            pieces = pieces[: spec.steps - pace.iteration]
+        with users_code(parts.task.name, parts.task.source):
+            for piece, batch in zip(pieces, parts.train.batches(pieces), strict=True):
+                parts.step(batch, len(piece.ids), pace.window)
+                watch.switch("data")
+                pace.after_step(epoch, piece.num_global)
+        pace.mark(epoch)
+        _write(observe, parts, "train", epoch, pace, pace.epoch, lr, seen=sum(piece.num_global for piece in pieces))
+        watch.switch("evaluation")
+        with users_code(f"{parts.task.name} (evaluation)", parts.task.source):
+            local, total = evaluate(parts.model, parts.task, parts.test, spec, world)
+        _write(observe, parts, "test", epoch, pace, local, lr, total=total)
+        pace.epoch = Tally()
+        if (spec.epochs is not None and epoch + 1 >= spec.epochs) or (spec.steps is not None and pace.iteration >= spec.steps):
+            return total
+    raise AssertionError("unreachable: the loop above returns")
+
+
+class _Pace:
+    """Counts iterations and writes a mark every `log_every` of them; waits for the device only there."""
+
+    def __init__(self, parts: Parts, observe: Observer) -> None:
+        self.parts, self.observe = parts, observe
+        self.iteration = 0
+        self.window, self.epoch = Tally(), Tally()
+        self._num_global = 0
+        self._spent = 0.0
+
+    def after_step(self, epoch: int, num_global: int) -> None:
+        self.iteration += 1
+        self._num_global += num_global
+        # The warm-up ends with a mark of its own, so that the steady state can leave it out.
+        if self.iteration % self.parts.spec.log_every == 0 or self.iteration == WARMUP_STEPS:
+            self.mark(epoch)
+
+    def mark(self, epoch: int) -> None:
+        if self._num_global == 0:
+            return
+        settle(self.parts.world.device)
+        spent = self.parts.watch.spent(*_TRAINING)
+        self.parts.watch.switch("logging")
+        means = finite(self.window.means(), where=f"on rank {self.parts.world.rank} by iteration {self.iteration} (epoch {epoch + 1})")
+        self.observe.write(
+            Mark(
+                epoch=epoch, iteration=self.iteration, local=means, num_local=self.window.num, num_global=self._num_global,
+                seconds=spent - self._spent, warmup=self.iteration <= WARMUP_STEPS, t=wall(),
+            )
+        )  # fmt: skip
+        self.epoch.merge(self.window)
+        self.window, self._num_global, self._spent = Tally(), 0, spent
+        self.parts.watch.switch("data")
+
+
+def _write(
+    observe: Observer, parts: Parts, split: str, epoch: int, pace: _Pace, local: Tally, lr: float,
+    *, total: Tally | None = None, seen: int | None = None,
+) -> None:  # fmt: skip
+    parts.watch.switch("communication")
+    total = local.over(parts.world) if total is None else total
+    if seen is not None and total.num != seen:
+        raise RunFailed(f"trained on {total.num} samples in epoch {epoch + 1}, not on {seen}", kind="inexact")
+    parts.watch.switch("logging")
+    where = f"in {split} epoch {epoch + 1}"
+    observe.write(
+        Epoch(
+            split=split, epoch=epoch, iteration=pace.iteration, local=finite(local.means(), where=where), num_local=local.num,
+            total=finite(total.means(), where=where), num_total=total.num,
+            of=parts.train.num if split == "train" else parts.test.num, lr=lr, t=wall(),
+        )
+    )  # fmt: skip

@@ -1,0 +1,73 @@
+"""Sums and counts of loss and scores, kept on the device without waiting for it, and reduced over ranks exactly once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from paceline.base.errors import RunFailed
+from paceline.worker.world.collectives import spread_json, sum_
+from paceline.worker.world.join import World
+
+LOSS = "loss"
+
+
+def _double(value: Any) -> torch.Tensor:
+    tensor = value.detach() if isinstance(value, torch.Tensor) else torch.tensor(float(value))
+    return tensor.to(torch.float64).reshape(())
+
+
+class Tally:
+    """What a rank saw: (sum, count) by name and the number of samples. Means are taken last."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, torch.Tensor] = {}
+        self._counts: dict[str, torch.Tensor] = {}
+        self.num = 0
+
+    def add(self, values: dict[str, tuple[Any, Any]], num: int) -> None:
+        for name, (total, count) in values.items():
+            if name in self._sums:
+                self._sums[name] = self._sums[name] + _double(total)
+                self._counts[name] = self._counts[name] + _double(count)
+            else:
+                self._sums[name], self._counts[name] = _double(total), _double(count)
+        self.num += num
+
+    def merge(self, other: Tally) -> None:
+        self.add({name: (other._sums[name], other._counts[name]) for name in other._sums}, other.num)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._sums)
+
+    def means(self) -> dict[str, float | None]:
+        """Waits for the device. A name without a count has no mean."""
+        rows = {name: (float(self._sums[name]), float(self._counts[name])) for name in self._sums}
+        return {name: total / count if count else None for name, (total, count) in rows.items()}
+
+    def over(self, world: World) -> Tally:
+        """The same over all ranks. A rank that saw nothing learns the names from rank 0, which always sees something."""
+        if world.size == 1:
+            return self
+        names = spread_json(self.names, world)
+        assert isinstance(names, list)
+        if self.num and sorted(names) != sorted(self.names):
+            raise RunFailed(f"rank {world.rank} has scores {sorted(self.names)}, rank 0 has {sorted(names)}", kind="task")
+        zero = torch.zeros((), dtype=torch.float64)
+        rows = [self._sums.get(name, zero) for name in names] + [self._counts.get(name, zero) for name in names]
+        message = torch.stack([row.cpu() for row in rows] + [torch.tensor(float(self.num), dtype=torch.float64)])
+        sum_(message, world)
+        total = Tally()
+        total.add({name: (message[i], message[len(names) + i]) for i, name in enumerate(names)}, int(message[-1].item()))
+        return total
+
+
+def finite(means: dict[str, float | None], *, where: str) -> dict[str, float | None]:
+    """The same means, or a failure: a NaN that is averaged away is the worst result of all."""
+    for name, value in means.items():
+        if value is not None and not math.isfinite(value):
+            raise RunFailed(f"the {name} became {value} {where}", kind="nonfinite")
+    return means

@@ -1,0 +1,1 @@
+"""What survives a process: weights on disk and their fingerprint."""

@@ -1,0 +1,145 @@
+"""From a name or a file to a Task: import it, read its parameters, bind their values. The only place a user's file is imported."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from paceline.base.errors import BadInput, RunFailed
+from paceline.base.names import unknown
+from paceline.spec.tasks import BUILTIN, Param
+from paceline.worker.tasks.task import Task, users_code, usual_forward, usual_loss, usual_score
+
+REQUIRED = ("model", "train_data", "test_data")
+OPTIONAL = ("forward", "loss", "score", "collate")
+_MISSING = inspect.Parameter.empty
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What was found: something with the task's functions, not yet given its parameters."""
+
+    name: str
+    source: Path | None
+    made: type[Any] | ModuleType
+    params: tuple[Param, ...]
+    takes_data: bool
+    defaults: dict[str, Any]
+
+    def build(self, values: Mapping[str, Any], data: str | None) -> Task:
+        given = {**values, "data": data} if self.takes_data else dict(values)
+        if isinstance(self.made, ModuleType):
+            calls = {name: _bound(getattr(self.made, name), given) for name in REQUIRED}
+            home: Any = self.made
+        else:
+            with users_code(f"{self.name}: {self.made.__name__}()", self.source):
+                home = self.made(**given)
+            calls = {name: getattr(home, name) for name in REQUIRED}
+        extras = {name: getattr(home, name) for name in OPTIONAL if callable(getattr(home, name, None))}
+        better = getattr(home, "better", None)
+        if better not in (None, "higher", "lower"):
+            raise RunFailed(f"{self.name}: better is {better!r}; it must be 'higher' or 'lower'", kind="task")
+        return Task(
+            name=self.name, source=self.source, better=better, **calls,
+            **{"forward": usual_forward, "loss": usual_loss, "score": usual_score, **extras},
+        )  # fmt: skip
+
+
+def _bound(function: Callable[..., Any], given: Mapping[str, Any]) -> Callable[[], Any]:
+    wanted = {name: given[name] for name in inspect.signature(function).parameters if name in given}
+    return lambda: function(**wanted)
+
+
+def _param(name: str, parameter: inspect.Parameter) -> Param:
+    hint = parameter.annotation
+    known = {int: "int", float: "float", bool: "bool", str: "str", "int": "int", "float": "float", "bool": "bool", "str": "str"}
+    kind = known.get(hint) or known.get(type(parameter.default), "str")
+    return Param(name, kind, None if parameter.default is _MISSING else parameter.default)
+
+
+def _parameters(made: type[Any] | ModuleType, name: str) -> dict[str, inspect.Parameter]:
+    functions = [getattr(made, part) for part in REQUIRED] if isinstance(made, ModuleType) else [made]
+    found: dict[str, inspect.Parameter] = {}
+    for function in functions:
+        for key, parameter in inspect.signature(function).parameters.items():
+            if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+                continue
+            if key in found and found[key].default != parameter.default:
+                raise RunFailed(f"{name}: parameter {key!r} has two different defaults", kind="task")
+            found[key] = parameter
+    return found
+
+
+def _define(made: type[Any] | ModuleType, name: str, source: Path | None) -> Definition:
+    parameters = _parameters(made, name)
+    params = tuple(_param(key, parameter) for key, parameter in parameters.items() if key != "data")
+    defaults = dict(getattr(made, "defaults", {}) or {})
+    return Definition(name, source, made, params, "data" in parameters, defaults)
+
+
+def _import(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("paceline_user_task", path)
+    if spec is None or spec.loader is None:
+        raise BadInput(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # loader processes and dataclasses look the module up by name
+    sys.path.insert(0, str(path.parent))  # the user's own modules beside the file
+    with users_code(f"{path.name}: could not be imported", path):
+        spec.loader.exec_module(module)
+    return module
+
+
+def _is_task(value: Any) -> bool:
+    return all(callable(getattr(value, name, None)) for name in REQUIRED)
+
+
+def _choose(module: ModuleType, path: Path, wanted: str | None) -> type[Any] | ModuleType:
+    classes = {
+        name: value for name, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__
+    }
+    if wanted:
+        if wanted not in classes:
+            raise BadInput(f"{path.name}: {unknown('class', wanted, classes)}")
+        if not _is_task(classes[wanted]):
+            raise BadInput(f"{path.name}: class {wanted} has no {_lacking(classes[wanted])}")
+        return classes[wanted]
+    if _is_task(module):
+        return module
+    tasks = [value for value in classes.values() if _is_task(value)]
+    if len(tasks) == 1:
+        return tasks[0]
+    if tasks:
+        names = ", ".join(f"{path.name}:{task.__name__}" for task in tasks)
+        raise BadInput(f"{path.name}: it defines several tasks; say which: {names}")
+    raise BadInput(f"{path.name}: no {_lacking(module)} in it; a task defines model(), train_data() and test_data()")
+
+
+def _lacking(value: Any) -> str:
+    return ", ".join(f"{name}()" for name in REQUIRED if not callable(getattr(value, name, None)))
+
+
+def find(task: str) -> Definition:
+    """A built-in name, or path/to/file.py[:Class]."""
+    if task in BUILTIN:
+        module, _, name = BUILTIN[task].target.partition(":")
+        return _define(getattr(importlib.import_module(module), name), task, None)
+    path_text, _, wanted = task.partition(".py:")
+    path = Path(path_text + ".py" if wanted else task).resolve()
+    module = _import(path)
+    return _define(_choose(module, path, wanted or None), path.name, path)
+
+
+def values_for(params: tuple[Param, ...], raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Every parameter with its value, converted to the declared type."""
+    return {param.name: param.convert(raw[param.name]) if param.name in raw else param.default for param in params}
+
+
+def load_task(task: str, params: Mapping[str, Any], data: str | None) -> Task:
+    return find(task).build(params, data)

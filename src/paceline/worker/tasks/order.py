@@ -1,0 +1,44 @@
+"""Which samples a step sees: the same ids in the same order at every world size, each exactly once an epoch. Pure index work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paceline.spec.topology import share
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One rank's part of one batch; `num_global` is what all ranks together see in it."""
+
+    ids: Ids
+    num_global: int
+
+
+def epoch_order(num: int, *, seed: int, epoch: int, shuffle: bool) -> Ids:
+    """NumPy's generator, not torch's: the order must not depend on the torch version or the device."""
+    if not shuffle:
+        return np.arange(num, dtype=np.int64)
+    return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(num).astype(np.int64)
+
+
+def train_pieces(order: Ids, *, batch: int, rank: int, world_size: int) -> list[Piece]:
+    """Global batches cut from the order, each split over ranks; the last may be short, and a rank may get nothing of it."""
+    pieces: list[Piece] = []
+    for start in range(0, len(order), batch):
+        ids = order[start : start + batch]
+        low, high = share(len(ids), rank=rank, world_size=world_size)
+        pieces.append(Piece(ids[low:high], len(ids)))
+    return pieces
+
+
+def test_pieces(num: int, *, batch: int, rank: int, world_size: int) -> list[Piece]:
+    """The rank's contiguous share of the test set in batches of at most `batch`; no padding, possibly nothing."""
+    low, high = share(num, rank=rank, world_size=world_size)
+    ids = np.arange(low, high, dtype=np.int64)
+    return [Piece(ids[start : start + batch], len(ids)) for start in range(0, len(ids), batch)]

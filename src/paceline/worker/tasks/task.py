@@ -1,0 +1,146 @@
+"""The task as the loop sees it: what the user wrote, with torch's usual answers where they wrote nothing. It knows no rank and no dtype."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from paceline.base.errors import PacelineError, RunFailed
+
+Sums = dict[str, tuple[Any, Any]]  # score name -> (sum, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Three functions the user must give and four they may."""
+
+    name: str
+    model: Callable[[], torch.nn.Module]
+    train_data: Callable[[], Any]
+    test_data: Callable[[], Any]
+    forward: Callable[[torch.nn.Module, Any], Any]
+    loss: Callable[[Any, Any], Any]
+    score: Callable[[Any, Any], Any]
+    collate: Callable[[list[Any]], Any] | None = None
+    better: str | None = None
+    source: Path | None = None
+
+    def loss_sum(self, outputs: Any, batch: Any, num: int) -> tuple[torch.Tensor, float]:
+        """(sum, count): a mean over the batch's samples is turned back into a sum; a pair is taken as it is."""
+        value = self.loss(outputs, batch)
+        if isinstance(value, tuple | list) and len(value) == 2:
+            return value[0], float(value[1])
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            kind = f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+            raise RunFailed(
+                f"{self.name}: loss(outputs, batch) returned {kind}; it must return one number (the mean over the batch) "
+                "or a pair (sum, count)",
+                kind="task",
+            )
+        return value.reshape(()) * num, float(num)
+
+    def score_sums(self, outputs: Any, batch: Any, num: int) -> Sums:
+        value = self.score(outputs, batch)
+        named: Mapping[str, Any] = value if isinstance(value, Mapping) else {"score": value}
+        sums: Sums = {}
+        for name, item in named.items():
+            if isinstance(item, tuple | list) and len(item) == 2:
+                sums[str(name)] = (item[0], item[1])
+            elif isinstance(item, int | float) or (isinstance(item, torch.Tensor) and item.numel() == 1):
+                sums[str(name)] = (item * num, num)
+            else:
+                raise RunFailed(
+                    f"{self.name}: score {name!r} is a {type(item).__name__}; a score is (sum, count), or one number "
+                    "that is the mean over the batch",
+                    kind="task",
+                )
+        return sums
+
+
+def usual_forward(model: torch.nn.Module, batch: Any) -> Any:
+    """(inputs, targets) -> model(inputs), spread out when the inputs are several; any other batch goes in whole."""
+    inputs = batch[0] if isinstance(batch, tuple | list) and len(batch) == 2 else batch
+    if isinstance(batch, tuple | list) and len(batch) > 2:
+        inputs = tuple(batch[:-1])
+    if inputs is not batch and isinstance(inputs, dict):
+        return model(**inputs)
+    if isinstance(inputs, tuple | list):
+        return model(*inputs)
+    return model(inputs)
+
+
+def _pair(outputs: Any, batch: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
+    target = batch[-1] if isinstance(batch, tuple | list) and len(batch) >= 2 else None
+    if not isinstance(outputs, torch.Tensor) or not isinstance(target, torch.Tensor):
+        raise RunFailed(
+            f"the task defines no {what}(outputs, batch), and there is no usual one when the model returns a "
+            f"{type(outputs).__name__} for a batch that is a {type(batch).__name__}: define it",
+            kind="task",
+        )
+    return outputs, target
+
+
+def usual_loss(outputs: Any, batch: Any) -> torch.Tensor:
+    """Cross entropy for integer targets, mean squared error for floating ones."""
+    outputs, target = _pair(outputs, batch, "loss")
+    if not target.is_floating_point():
+        return functional.cross_entropy(outputs, target)
+    # [N, 1] against [N] would broadcast to [N, N] and train on nonsense.
+    if outputs.shape != target.shape and outputs.numel() == target.numel():
+        outputs = outputs.reshape(target.shape)
+    if outputs.shape != target.shape:
+        raise RunFailed(
+            f"the model returns shape {list(outputs.shape)} and the targets have shape {list(target.shape)}: they must match",
+            kind="task",
+        )
+    return functional.mse_loss(outputs, target)
+
+
+def usual_score(outputs: Any, batch: Any) -> Sums:
+    """Accuracy for integer targets; mean absolute error for floating ones; nothing where there is no usual answer."""
+    target = batch[-1] if isinstance(batch, tuple | list) and len(batch) >= 2 else None
+    if not isinstance(outputs, torch.Tensor) or not isinstance(target, torch.Tensor):
+        return {}
+    if target.is_floating_point():
+        error = (outputs.reshape(target.shape) - target).abs()
+        return {"mae": (error.sum(), error.numel())}
+    hits = outputs.argmax(dim=1) == target
+    return {"accuracy": (hits.sum(), hits.numel())}
+
+
+def better_of(task: Task, score: str | None) -> str | None:
+    """Which way a score is good: as the task says, or as the usual scores have it."""
+    return task.better or {"accuracy": "higher", "mae": "lower"}.get(score or "")
+
+
+@contextlib.contextmanager
+def users_code(name: str, source: Path | None) -> Generator[None]:
+    """Whatever the user's code throws becomes one sentence that names its own line; the traceback stays in the log."""
+    try:
+        yield
+    except PacelineError:
+        raise
+    except SystemExit as error:
+        raise RunFailed(f"{name}: the task called exit({error.code if error.code is not None else ''})", kind="task") from error
+    except Exception as error:
+        text = " ".join(str(error).split()) or "no message"
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in text:
+            raise RunFailed(f"{name}: out of memory ({text[:200]})", kind="memory") from error
+        raise RunFailed(f"{name}: {type(error).__name__}: {text[:400]}{_where(error, source)}", kind="task") from error
+
+
+def _where(error: BaseException, source: Path | None) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, SyntaxError) and error.lineno is not None:
+        return f" (line {error.lineno})"
+    for frame in reversed(frames):
+        if source is not None and Path(frame.filename) == source:
+            return f" ({source.name}, line {frame.lineno}, in {frame.name})"
+    return ""

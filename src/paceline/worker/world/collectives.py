@@ -1,0 +1,66 @@
+"""The collectives Paceline uses, each a no-op in a world of one. A peer that went away becomes `PeerLost`, never a bare RuntimeError."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Generator
+
+import torch
+import torch.distributed as dist
+
+from paceline.base.errors import RunFailed
+from paceline.worker.world.join import World
+
+
+class PeerLost(RunFailed):
+    """Another rank left in the middle of a collective: a consequence, never the cause of a failure."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"another rank went away ({str(error).splitlines()[0][:200]})", kind="peer")
+
+
+@contextlib.contextmanager
+def _together() -> Generator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise PeerLost(error) from error
+
+
+def sum_(tensor: torch.Tensor, world: World) -> torch.Tensor:
+    """Sum over ranks, in place."""
+    if world.size > 1:
+        with _together():
+            dist.all_reduce(tensor)
+    return tensor
+
+
+def spread(tensor: torch.Tensor, world: World) -> torch.Tensor:
+    """Rank 0's values on every rank, in place."""
+    if world.size > 1:
+        with _together():
+            dist.broadcast(tensor, src=0)
+    return tensor
+
+
+def spread_json(value: object, world: World) -> object:
+    """A small plain value of rank 0 on every rank; as JSON bytes, because torch's own object collectives unpickle."""
+    if world.size == 1:
+        return value
+    blob = json.dumps(value).encode()
+    size = spread(torch.tensor([len(blob)]), world)
+    room = torch.zeros(int(size.item()), dtype=torch.uint8)
+    if world.rank == 0:
+        room.copy_(torch.frombuffer(bytearray(blob), dtype=torch.uint8))
+    return json.loads(bytes(spread(room, world).tolist()))
+
+
+def agree(value: int, world: World) -> tuple[int, int]:
+    """(smallest, largest) of a number over ranks: equal when all ranks see the same."""
+    if world.size == 1:
+        return value, value
+    pair = torch.tensor([value, -value], dtype=torch.int64)
+    with _together():
+        dist.all_reduce(pair, op=dist.ReduceOp.MAX)
+    return -int(pair[1].item()), int(pair[0].item())
