@@ -96,6 +96,11 @@ def remove_tree(path: Path) -> None:
     shutil.rmtree(path)
 
 
+def remove_file(path: Path) -> None:
+    """Gone afterwards, whether it was there or not."""
+    path.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def locked(path: Path, *, why: str) -> Generator[None]:
     """Hold `path` as a lock for the length of a block; the kernel lets go of it when the process dies."""

@@ -34,7 +34,9 @@ def check_values(asked: Mapping[str, Any]) -> list[str]:
     try:
         settings.Settings.model_validate(dict(asked))
     except ValidationError as error:
-        found += [f"{place[0]}={asked[str(place[0])]}: {text}" for place, text in problems(error, known=settings.names())]
+        for place, text in problems(error, known=settings.names()):
+            value = asked[str(place[0])]
+            found.append(f"{place[0]}={value}: {text.replace(f'; got {value!r}', '')}")  # the value stands there already
     return found
 
 

@@ -58,7 +58,7 @@ BUILTIN: Mapping[str, TaskEntry] = MappingProxyType({
             target="paceline.worker.tasks.features:Features",
             params=(
                 Param("hidden", "int", 32, "width of the hidden layer"),
-                Param("num_train", "int", 20_000, "generated training samples"),
+                Param("num_train", "int", 60_000, "generated training samples"),
                 Param("num_test", "int", 10_000, "generated test samples"),
             ),
             defaults=MappingProxyType({"batch": 32, "lr": 1e-3, "epochs": 10}),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from paceline.base.errors import BadInput, RunFailed
-from paceline.base.files import empty, read_json, remove_tree, write_json
+from paceline.base.files import empty, read_json, remove_file, remove_tree, write_json
 from paceline.launch.plan import LAUNCHERS, Launcher, Plan, describe_plan
 from paceline.launch.supervise import Tick, supervise
 from paceline.records.facts import TaskFacts
 from paceline.records.fingerprint import take
-from paceline.records.gather import Ended, gather
+from paceline.records.gather import Ended, by_signal, gather
 from paceline.records.layout import RunDir
 from paceline.records.record import Record, load
 from paceline.spec.run import Spec
@@ -48,7 +48,7 @@ def run_once(spec: Spec, run: RunDir, *, tick: Tick | None = None, facts: TaskFa
     ended = supervise(plan, run, timeout_s=spec.timeout, tick=tick)
     words = [launcher.last_words(_text(run.log(process.who, "err"))) for process in plan.processes]
     ended = Ended(ended.started_t, ended.wall_s, ended.exits, ended.timeout_s, next(filter(None, words), None))
-    run.rendezvous.unlink(missing_ok=True)
+    remove_file(run.rendezvous)
     write_json(run.result, gather(run, spec, ended, fingerprint=fingerprint))
     return load(run.path)
 
@@ -72,8 +72,6 @@ def describe(task: str, params: dict[str, object], *, data: str | None, seed: in
         raise BadInput(f"{task}: did not say what it is within {limit:g} s (its import, model() or data hangs); ended by us")
     code = ended.exits[0].code
     if code < 0:
-        from paceline.records.gather import by_signal
-
         raise BadInput(f"{task}: {by_signal('the process that imported it', code).why}")
     tail = _text(run.log("describe", "err")).strip().splitlines()[-1:]
     raise RunFailed(f"{task}: the process that imported it left with exit code {code}{': ' + tail[0] if tail else ''}", kind="exit")

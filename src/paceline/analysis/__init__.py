@@ -1,0 +1,1 @@
+"""Records to findings: intervals, differences, verdicts. It reads and computes; it lays out and prints nothing."""

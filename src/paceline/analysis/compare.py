@@ -1,0 +1,169 @@
+"""Two cells, one metric: the difference, its interval, and what may be said of it. It chooses no winner.
+
+The rules, all of them here:
+- Paired by repeat when a plan made both cells (a repeat is one seed and one block of time) and at least two common
+  repeats share their seed; otherwise Welch.
+- Fewer than three runs to compare: `too few runs`. Two differences give an interval with t = 12.7, which is worthless.
+- A verdict needs p < 0.05 after false-discovery control over every comparison of the study, and an estimate beyond
+  the practical size.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from paceline.analysis import stats
+from paceline.analysis.cells import values
+from paceline.records.findings import Comparison, Metric, Verdict
+from paceline.records.study import CellRecord
+
+ALPHA = 0.05
+MIN_RUNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Is the candidate different from the baseline in this metric?"""
+
+    metric: Metric
+    baseline: CellRecord
+    candidate: CellRecord
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.metric.name, self.baseline.plan.label, self.candidate.plan.label
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The values that may be compared, baseline and candidate."""
+
+    baseline: Sequence[float]
+    candidate: Sequence[float]
+    paired: bool
+
+    @property
+    def n(self) -> int:
+        return min(len(self.baseline), len(self.candidate))
+
+
+def _common(question: Question, baseline: Mapping[int, float], candidate: Mapping[int, float]) -> list[int]:
+    """Repeats that both cells have under the same seed; none where nobody planned the order."""
+    if not (question.baseline.plan.keys and question.candidate.plan.keys):
+        return []
+    seeds = {repeat: record.spec.get("seed") for repeat, record in question.baseline.completed}
+    others = {repeat: record.spec.get("seed") for repeat, record in question.candidate.completed}
+    return [repeat for repeat in baseline if repeat in candidate and seeds[repeat] == others[repeat]]
+
+
+def sample(question: Question) -> Sample | None:
+    """None where one side has no value, or where a ratio has no logarithm."""
+    baseline, candidate = (values(cell, question.metric.name) for cell in (question.baseline, question.candidate))
+    if not baseline or not candidate:
+        return None
+    if question.metric.kind == "ratio" and min(*baseline.values(), *candidate.values()) <= 0:
+        return None
+    common = _common(question, baseline, candidate)
+    if len(common) >= 2:
+        return Sample([baseline[r] for r in common], [candidate[r] for r in common], paired=True)
+    return Sample(list(baseline.values()), list(candidate.values()), paired=False)
+
+
+def effect(metric: Metric, of: Sample) -> stats.Effect:
+    measure = stats.ratio if metric.kind == "ratio" else stats.difference
+    return measure(of.baseline, of.candidate, paired=of.paired)
+
+
+def point(metric: Metric, of: Sample) -> float:
+    """The estimate without an interval, for samples too small to have one."""
+    mean = statistics.geometric_mean if metric.kind == "ratio" else statistics.fmean
+    baseline, candidate = mean(of.baseline), mean(of.candidate)
+    return candidate / baseline if metric.kind == "ratio" else candidate - baseline
+
+
+def practical_size(metric: Metric, baseline: Sequence[float]) -> float:
+    """How far from "the same" the estimate must lie to matter, on the scale it is measured on."""
+    if metric.kind == "ratio":
+        return math.log1p(metric.size)
+    return metric.size * abs(statistics.fmean(baseline)) if metric.relative else metric.size
+
+
+def on_scale(metric: Metric, value: float) -> float:
+    """Signed distance from "the same": log for ratios, the value itself for differences."""
+    return math.log(value) if metric.kind == "ratio" else value
+
+
+def size_in_words(metric: Metric) -> str:
+    if metric.unit == "fraction":
+        return f"{metric.size * 100:g} points"
+    return f"{metric.size * 100:g} %" if metric.kind == "ratio" or metric.relative else f"{metric.size:g}"
+
+
+def _word(metric: Metric, direction: str) -> Verdict:
+    if metric.better is None:
+        return "higher" if direction == "higher" else "lower"
+    good = direction == metric.better
+    if metric.unit in ("s", "samples/s"):
+        return "faster" if good else "slower"
+    return "better" if good else "worse"
+
+
+def p_in_words(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
+
+
+def _too_few(question: Question, of: Sample) -> Comparison:
+    metric, baseline, candidate = question.key
+    what = "common runs" if of.paired else "runs of the smaller cell"
+    return Comparison(
+        metric, baseline, candidate, question.metric.kind, point(question.metric, of), None, None, of.n, None,
+        of.paired, "too few runs", f"{of.n} {what}; a verdict needs {MIN_RUNS}",
+    )  # fmt: skip
+
+
+def _judge(question: Question, of: Sample, found: stats.Effect, p: float) -> Comparison:
+    metric = question.metric
+    far = on_scale(metric, found.value)
+    verdict: Verdict = "no difference shown"
+    if p >= ALPHA:
+        why = f"the interval includes no difference ({p_in_words(p)})"
+        if found.p < ALPHA:
+            why = f"not beyond chance once all comparisons of the study are counted ({p_in_words(p)})"
+    elif abs(far) <= practical_size(metric, of.baseline):
+        why = f"smaller than the practical size of {size_in_words(metric)}"
+    else:
+        verdict, why = _word(metric, "higher" if far > 0 else "lower"), p_in_words(p)
+    name, baseline, candidate = question.key
+    return Comparison(
+        name, baseline, candidate, metric.kind, found.value, found.low, found.high, found.n, p, of.paired, verdict, why
+    )
+
+
+def compare(questions: Iterable[Question]) -> list[Comparison]:
+    """Answer all of them as one family; a question that one side has no value for is left out."""
+    unique = {question.key: question for question in questions}
+    samples = [(question, found) for question in unique.values() if (found := sample(question)) is not None]
+    tested = [(q, s, effect(q.metric, s)) for q, s in samples if s.n >= MIN_RUNS]
+    adjusted = stats.false_discovery([found.p for _, _, found in tested])
+    answers = {q.key: _judge(q, s, found, p) for (q, s, found), p in zip(tested, adjusted, strict=True)}
+    return [answers.get(question.key) or _too_few(question, found) for question, found in samples]
+
+
+def find(comparisons: Iterable[Comparison], metric: str, baseline: str, candidate: str) -> Comparison | None:
+    """The answer to one question, None where it was not asked."""
+    for found in comparisons:
+        if (found.metric, found.baseline, found.candidate) == (metric, baseline, candidate):
+            return found
+    return None
+
+
+def speedup(found: Comparison, metric: Metric) -> Comparison:
+    """A ratio of times as a speed-up: baseline over candidate, so that more is faster."""
+    if metric.better == "higher" or found.value is None:
+        return found
+    low = None if found.high is None else 1 / found.high
+    high = None if found.low is None else 1 / found.low
+    return replace(found, value=1 / found.value, low=low, high=high)

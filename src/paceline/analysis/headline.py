@@ -1,0 +1,177 @@
+"""The line on top: what to use and why, or that nothing is shown. It reads verdicts; it never softens one.
+
+Time to target decides where a target was set and some cell reached it in every run, training time otherwise. The
+fastest of the cells shown to be faster than the baseline is named; a worse score is said in the same breath.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paceline.analysis.compare import MIN_RUNS, Question, compare, find, size_in_words, speedup
+from paceline.analysis.metrics import TO_TARGET, TRAINING
+from paceline.records.findings import CellFinding, Comparison, Interval, Metric
+from paceline.records.study import CellRecord, StudyRecord
+
+QUICK = "Quick study: scaled down, not evidence for the full size."
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything the headline may use."""
+
+    study: StudyRecord
+    cells: Sequence[CellFinding]
+    comparisons: Sequence[Comparison]
+    metrics: Mapping[str, Metric]
+    score: Metric | None
+    target: float | None
+
+    @property
+    def baseline(self) -> str:
+        return self.study.plan.baseline
+
+    def record(self, label: str) -> CellRecord:
+        return next(cell for cell in self.study.cells if cell.plan.label == label)
+
+    def against_baseline(self, metric: Metric) -> list[Comparison]:
+        return [c for c in self.comparisons if c.metric == metric.name and c.baseline == self.baseline]
+
+
+def _range(low: float | None, high: float | None, n: int, digits: str) -> str:
+    if low is None or high is None:
+        return f"(n = {n})"
+    return f"(95 % interval {low:{digits}} to {high:{digits}}, n = {n})"
+
+
+def _seconds(figure: Interval) -> str:
+    return f"{figure.mean:.3g} s {_range(figure.low, figure.high, figure.n, '.3g')}"
+
+
+def _does(metric: Metric, evidence: Evidence) -> str:
+    return f"reaches {_target(evidence)}" if metric.name == TO_TARGET else "trains"
+
+
+def _target(evidence: Evidence) -> str:
+    return f"{evidence.score.title if evidence.score else 'the target'} {evidence.target:g}"
+
+
+def _nothing_completed(cells: Sequence[CellFinding]) -> str:
+    count = Counter(cell.outcome for cell in cells)
+    return f"Nothing is shown: no run completed ({', '.join(f'{n} {outcome}' for outcome, n in count.items())})."
+
+
+def _one_cell(cell: CellFinding, evidence: Evidence) -> str:
+    words = [f"{cell.label} trains in {_seconds(cell.metrics[TRAINING])}"] if TRAINING in cell.metrics else []
+    if evidence.score and (figure := cell.metrics.get(evidence.score.name)):
+        shown = f"{figure.mean * 100:.2f} %" if evidence.score.unit == "fraction" else f"{figure.mean:.4g}"
+        words.append(f"{evidence.score.title} {shown}")
+    others = len(evidence.cells) - 1
+    only = "only one cell completed a run" if others else "there is one cell"
+    return f"Nothing to compare: {only}. {', '.join(words)}{'.' if words else ''}".strip()
+
+
+def _score_clause(label: str, evidence: Evidence) -> tuple[bool, str]:
+    """(is it worse, what to say of the score)."""
+    score = evidence.score
+    found = find(evidence.comparisons, score.name, evidence.baseline, label) if score else None
+    if score is None or found is None or found.value is None:
+        return False, "no score to compare"
+    scale, unit = (100, " points") if score.unit == "fraction" else (1, "")
+    low, high = (None if v is None else v * scale for v in (found.low, found.high))
+    by = f"{found.value * scale:+.3g}{unit} {_range(low, high, found.n, '+.2g')}"
+    if found.verdict in ("no difference shown", "too few runs"):
+        return False, f"{found.verdict} in {score.title}: {by}"
+    return found.verdict == "worse", f"{score.title} is {found.verdict}: {by}"
+
+
+def _runner_up(best: Comparison, metric: Metric, evidence: Evidence) -> str:
+    """The second in line, if it cannot be told from the first; asked as a question of its own."""
+    others = [c for c in evidence.against_baseline(metric) if c.candidate != best.candidate and c.value is not None]
+    if not others:
+        return ""
+    second = min(others, key=lambda c: c.value or 0.0).candidate
+    between = compare([Question(metric, evidence.record(best.candidate), evidence.record(second))])
+    if between and between[0].verdict == "slower":
+        return ""
+    return f" Not shown to differ from the runner-up, {second}."
+
+
+def _fastest(faster: Sequence[Comparison], metric: Metric, evidence: Evidence) -> str:
+    best, *rest = sorted(faster, key=lambda c: c.value or 0.0)
+    fast = speedup(best, metric)
+    how = f"{fast.value:.2f}x as fast as {best.baseline} {_range(fast.low, fast.high, fast.n, '.2f')}"
+    worse, score = _score_clause(best.candidate, evidence)
+    if not worse:
+        does = _does(metric, evidence)
+        return f"Use {best.candidate}: {does} {how}; {score}.{_runner_up(best, metric, evidence)}"
+    text = f"{best.candidate} {_does(metric, evidence)} {how}, but {score}."
+    safe = next((c for c in rest if not _score_clause(c.candidate, evidence)[0]), None)
+    if safe is None:
+        return f"{text} No cell is shown to be faster than {best.baseline} without a worse score: use it only if that is acceptable."
+    also = speedup(safe, metric)
+    _, score = _score_clause(safe.candidate, evidence)
+    return f"Use {safe.candidate}: {also.value:.2f}x as fast as {safe.baseline} {_range(also.low, also.high, also.n, '.2f')}; {score}. {text}"
+
+
+def _none_faster(against: Sequence[Comparison], metric: Metric, baseline: str) -> str:
+    told = [c for c in against if c.verdict != "too few runs"]
+    if not told:
+        n = min((c.n for c in against), default=0)
+        return f"Nothing is shown: too few runs (n = {n}; a verdict needs {MIN_RUNS})."
+    slower = [c for c in told if c.verdict == "slower"]
+    if slower and len(slower) == len(told):
+        return f"Keep {baseline}: every other cell with enough runs is slower in {metric.title}."
+    if slower:
+        return f"Keep {baseline}: no cell is shown to be faster in {metric.title}, {len(slower)} of {len(told)} are slower."
+    n = min(c.n for c in told)
+    return (
+        f"Nothing is shown: no cell differs from {baseline} in {metric.title} by more than "
+        f"chance and the practical size of {size_in_words(metric)} (n = {n})."
+    )
+
+
+def _without_baseline(metric: Metric, evidence: Evidence) -> str:
+    """The baseline has no such figure (it failed, or never reached the target): the others can only be ranked."""
+    why = "did not reach it in every run" if metric.name == TO_TARGET else "has no completed run"
+    enough = [c for c in evidence.cells if metric.name in c.metrics and c.metrics[metric.name].n >= MIN_RUNS]
+    if not enough:
+        return f"Nothing is shown: the baseline {evidence.baseline} {why}, and no other cell has {MIN_RUNS} runs."
+    first, *rest = sorted(enough, key=lambda c: c.metrics[metric.name].mean)
+    text = f"Use {first.label}: {_does(metric, evidence)} in {_seconds(first.metrics[metric.name])}; the baseline {evidence.baseline} {why}."
+    if not rest:
+        return text
+    between = compare([Question(metric, evidence.record(first.label), evidence.record(rest[0].label))])
+    shown = bool(between) and between[0].verdict == "slower"
+    return text if shown else f"{text} Not shown to differ from the runner-up, {rest[0].label}."
+
+
+def _missed(evidence: Evidence) -> str:
+    missed = [c for c in evidence.cells if c.reached is not None and c.reached < c.n]
+    if not missed:
+        return ""
+    told = ", ".join(f"{c.label} ({c.reached} of {c.n} runs)" for c in missed)
+    return f" Not candidates, because not every run reached {_target(evidence)}: {told}."
+
+
+def headline(evidence: Evidence) -> str:
+    done = [cell for cell in evidence.cells if cell.n]
+    reached = evidence.target is not None and any(TO_TARGET in cell.metrics for cell in done)
+    metric = evidence.metrics.get(TO_TARGET if reached else TRAINING)
+    if not done:
+        text = _nothing_completed(evidence.cells)
+    elif len(done) == 1 or metric is None:
+        text = _one_cell(done[0], evidence)
+    elif not any(cell.label == evidence.baseline and metric.name in cell.metrics for cell in done):
+        text = _without_baseline(metric, evidence)
+    else:
+        against = evidence.against_baseline(metric)
+        faster = [c for c in against if c.verdict == "faster"]
+        text = _fastest(faster, metric, evidence) if faster else _none_faster(against, metric, evidence.baseline)
+    if reached:
+        text += _missed(evidence)
+    elif evidence.target is not None and len(done) > 1:
+        text += f" No cell reached {_target(evidence)} in every run, so training time decides."
+    return f"{text} {QUICK}" if evidence.study.plan.quick and done else text

@@ -1,0 +1,59 @@
+"""Speed-up and efficiency of each topology, strong or weak said aloud. Only for studies that sweep `on`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from paceline.analysis.compare import MIN_RUNS, Question, effect, point, sample
+from paceline.analysis.metrics import THROUGHPUT, TRAINING
+from paceline.records.findings import Metric, Scaling
+from paceline.records.study import CellRecord, StudyRecord
+from paceline.spec.topology import parse
+
+Kind = Literal["strong", "weak", "mixed"]
+
+
+def kind_of(baseline: dict[str, Any], cell: dict[str, Any]) -> Kind:
+    """strong: the same global batch, so less work for each rank; weak: the same batch on each rank; mixed: neither."""
+    each, other = baseline.get("batch_per_rank"), cell.get("batch_per_rank")
+    if each is not None or other is not None:
+        return "weak" if each == other else "mixed"
+    return "strong" if baseline.get("batch") == cell.get("batch") else "mixed"
+
+
+def _world_size(cell: CellRecord) -> int:
+    return parse(str(cell.plan.spec["on"])).world_size
+
+
+def _others(cell: CellRecord) -> dict[str, Any]:
+    return {name: value for name, value in cell.plan.settings.items() if name != "on"}
+
+
+def _base_of(cell: CellRecord, study: StudyRecord, baseline: CellRecord) -> CellRecord | None:
+    """The cell on the baseline's topology, else the same: a speed-up by ranks must not hide one by, say, precision."""
+    on = baseline.plan.spec.get("on")
+    return next((c for c in study.cells if c.plan.spec.get("on") == on and _others(c) == _others(cell)), None)
+
+
+def _row(base: CellRecord, cell: CellRecord, metrics: dict[str, Metric]) -> Scaling | None:
+    """Strong scaling does the same work in less time; otherwise the work differs, and only its rate can be compared."""
+    kind = kind_of(base.plan.spec, cell.plan.spec)
+    metric = metrics.get(TRAINING if kind == "strong" else THROUGHPUT)
+    label, size, ideal = cell.plan.label, _world_size(cell), _world_size(cell) / _world_size(base)
+    if metric is None or (of := sample(Question(metric, base, cell))) is None:
+        return None
+    if cell is base:
+        return Scaling(label, size, kind, 1.0, None, None, 1.0, metric.name, base.plan.label, ideal, of.n)
+    found = effect(metric, of) if of.n >= MIN_RUNS else None
+    value, low, high = (found.value, found.low, found.high) if found else (point(metric, of), None, None)
+    if metric.better == "lower":
+        value, low, high = 1 / value, high and 1 / high, low and 1 / low
+    return Scaling(label, size, kind, value, low, high, value / ideal, metric.name, base.plan.label, ideal, of.n)
+
+
+def scaling(study: StudyRecord, metrics: dict[str, Metric]) -> tuple[Scaling, ...]:
+    baseline = next((cell for cell in study.cells if cell.plan.label == study.plan.baseline), None)
+    if "on" not in study.plan.swept or baseline is None:
+        return ()
+    rows = [_row(base, cell, metrics) for cell in study.cells if (base := _base_of(cell, study, baseline))]
+    return tuple(row for row in rows if row is not None)

@@ -1,0 +1,59 @@
+"""`paceline report`: what is on disk, made readable. It reads, computes and writes files; it prints nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.base.errors import BadInput
+from paceline.base.files import write_text
+from paceline.records.findings import StudyFindings
+from paceline.records.layout import RunDir, StudyDir
+from paceline.records.study import StudyRecord, load_study, loose_study
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    study: StudyRecord
+    found: StudyFindings
+
+
+def read(path: Path) -> Reported:
+    """A study, one run, or a folder of runs."""
+    from paceline.analysis.study import findings
+
+    if not path.exists():
+        raise BadInput(f"{path}: there is no such folder")
+    if not path.is_dir():
+        raise BadInput(f"{path}: is a file; give the folder of a study or a run")
+    study = load_study(path) if StudyDir(path).plan.exists() else loose_study(path)
+    return Reported(study, findings(study))
+
+
+def is_run(path: Path) -> bool:
+    return RunDir(path).finished
+
+
+def write_html(reported: Reported, path: Path) -> None:
+    from paceline.report import html
+
+    write_text(path, html.render(reported.found, reported.study))
+
+
+def write_markdown(reported: Reported, path: Path) -> None:
+    from paceline.report import markdown
+
+    write_text(path, markdown.render(reported.found))
+
+
+def write_latex(reported: Reported, path: Path) -> None:
+    from paceline.report import latex
+
+    write_text(path, latex.render(reported.found))
+
+
+def write_samples(reported: Reported, path: Path) -> int:
+    from paceline.analysis.export import samples
+    from paceline.report import export
+
+    return export.write(samples(reported.study), path)

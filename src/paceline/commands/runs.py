@@ -1,0 +1,77 @@
+"""`paceline runs`: what is on disk - list it, compare two of it, remove some of it. Rows of text; it prints nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from paceline.base.errors import BadInput
+from paceline.base.files import remove_tree
+from paceline.records.layout import RunDir, StudyDir
+from paceline.records.record import Record, find, load
+
+_COMPARED = ("time.wall_s", "time.training_s", "time.to_target_s", "throughput", "train.loss", "test.loss", "memory.rss_bytes")
+
+
+def records(root: Path) -> list[Record]:
+    if not root.is_dir():
+        raise BadInput(f"{root}: there is no such folder (results are kept in runs/, below where the command was given)")
+    return list(find(root))
+
+
+def summary(record: Record, root: Path) -> dict[str, Any]:
+    """One run in a line."""
+    score = (record.plain.get("score") or {}).get("name")
+    finished = record.plain.get("finished_t")
+    return {
+        "run": str(record.run_dir.relative_to(root)) if record.run_dir.is_relative_to(root) else str(record.run_dir),
+        "task": Path(str(record.spec["task"])).name,
+        "on": record.spec["on"],
+        "outcome": record.outcome if record.completed else f"{record.outcome}: {record.why}",
+        "score": record.test.get(score) if score else None,
+        "score_name": score,
+        "training_s": record.time.get("training_s"),
+        "finished": datetime.fromtimestamp(finished).isoformat(sep=" ", timespec="minutes") if finished else None,
+    }
+
+
+def compare(a: Path, b: Path) -> dict[str, Any]:
+    """Settings that differ and figures side by side. One run each: no interval, so no verdict."""
+    first, second = load(a), load(b)
+    settings = {
+        name: [first.spec.get(name), second.spec.get(name)]
+        for name in {**first.spec, **second.spec}
+        if first.spec.get(name) != second.spec.get(name)
+    }
+    scores = [f"test.{name}" for name in first.test if name not in ("loss", "evaluated", "of")]
+    metrics = {name: [first.metric(name), second.metric(name)] for name in (*_COMPARED, *scores)}
+    same = first.plain.get("weights_hash") is not None and first.plain.get("weights_hash") == second.plain.get("weights_hash")
+    return {
+        "schema": 1, "a": str(a), "b": str(b), "outcomes": [first.outcome, second.outcome], "settings": settings,
+        "metrics": {name: pair for name, pair in metrics.items() if pair != [None, None]}, "same_weights": same,
+        "verdict": "too few runs: one run each shows no difference; repeat them in a study",
+    }  # fmt: skip
+
+
+def removable(names: Sequence[str], root: Path) -> list[Path]:
+    """The folders behind the names, each a run or a study of ours; all that are not are problems at once."""
+    found: list[Path] = []
+    wrong: list[str] = []
+    for name in names:
+        path = Path(name) if Path(name).exists() else root / name
+        if not path.exists():
+            wrong.append(f"{name}: there is no such run or study (looked in {root} as well)")
+        elif not (RunDir(path).spec.exists() or StudyDir(path).plan.exists()):
+            wrong.append(f"{name}: not a run or a study of ours; nothing was removed")
+        else:
+            found.append(path)
+    if wrong:
+        raise BadInput(wrong)
+    return found
+
+
+def remove(paths: Sequence[Path]) -> None:
+    for path in paths:
+        remove_tree(path)

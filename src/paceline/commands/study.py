@@ -1,0 +1,190 @@
+"""`paceline study`: a matrix of runs with repeats, resumed where it stopped, and its report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from paceline.base.errors import BadInput, Interrupted
+from paceline.base.files import locked, write_json
+from paceline.base.names import unknown
+from paceline.commands.prepare import Prepared, prepare
+from paceline.commands.report import Reported, read, write_html
+from paceline.commands.run import RUNS
+from paceline.records.layout import StudyDir
+from paceline.records.record import Record
+from paceline.spec import study as studies
+from paceline.spec import yaml
+from paceline.spec.resolve import check_values, parameters, split
+from paceline.spec.settings import Settings
+from paceline.spec.study import StudyFile
+from paceline.spec.tasks import BUILTIN
+from paceline.study.campaign import Turn, Watcher, finished, run_all, turns
+from paceline.study.estimate import Outlook, outlook, repeats_for
+from paceline.study.expand import Expanded, expand
+
+
+def shipped() -> dict[str, StudyFile]:
+    """The studies that come with Paceline, by name."""
+    found: dict[str, StudyFile] = {}
+    for item in sorted(files("paceline.study").joinpath("shipped").iterdir(), key=lambda item: item.name):
+        if item.name.endswith(".yaml"):
+            file = studies.parse(yaml.read(item.read_text(encoding="utf-8"), path=item.name))
+            found[file.study] = file
+    return found
+
+
+def find(name: str, words: Mapping[str, str]) -> StudyFile:
+    """A shipped study, a file, or a task with comma sweeps."""
+    if name.endswith((".yaml", ".yml")):
+        return studies.load(Path(name))
+    if name in (known := shipped()):
+        return known[name]
+    if name in BUILTIN or ".py" in name:
+        swept = [key for key, text in words.items() if "," in text]
+        stem = Path(name.partition(".py")[0]).name
+        return StudyFile(study="_".join([stem, *swept]), task=name, about=f"{stem} over {', '.join(swept) or 'nothing'}")
+    raise BadInput(unknown("study or task", name, [*known, *BUILTIN]) + "; or give a file.yaml or file.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A study that could be started: its matrix, its folder, what is done already."""
+
+    file: StudyFile
+    prepared: Prepared
+    expanded: Expanded
+    folder: StudyDir
+
+    def all_turns(self) -> list[Turn]:
+        return turns(self.expanded.plan, self.expanded.specs, self.folder)
+
+    def done(self, *, retry: bool = False) -> dict[str, list[Record]]:
+        found: dict[str, list[Record]] = {label: [] for label in self.expanded.specs}
+        for turn in self.all_turns():
+            if (record := finished(turn, retry=retry)) is not None:
+                found[turn.label].append(record)
+        return found
+
+
+def ready(
+    name: str, words: Mapping[str, str], *, repeats: int | None = None, quick: bool = False, out: str | PathLike[str] | None = None
+) -> Ready:
+    file = find(name, words)
+    if quick:
+        file = studies.quickened(file, words)
+    file = studies.with_words(file, words)
+    if repeats is not None:
+        if not 1 <= repeats <= 1000:
+            raise BadInput(f"--repeats {repeats}: must be between 1 and 1000")
+        file = file.model_copy(update={"repeats": repeats})
+    first = {**file.settings, **{key: values[0] for key, values in file.sweep.items()}, **(file.cells[0] if file.cells else {})}
+    prepared = prepare(file.task, first)
+    folder = StudyDir(Path(out).resolve() if out is not None else (RUNS / file.study).resolve())
+    return Ready(file, prepared, _expand(file, prepared, quick=quick), folder)
+
+
+def _expand(file: StudyFile, prepared: Prepared, *, quick: bool) -> Expanded:
+    def check(asked: Mapping[str, Any]) -> list[str]:
+        own, rest = split(asked)
+        return check_values(own) + parameters(prepared.params, rest, task=prepared.task)[1]
+
+    return expand(file, prepared.spec, check, quick=quick)
+
+
+def fit(what: Ready, budget_s: float, look: Outlook, *, most: int | None) -> Ready:
+    """As many whole repeats as the budget holds, by what is known of the time now; at most those that were asked for."""
+    block = look.of(list(what.expanded.specs))
+    if block is None:
+        raise BadInput(f"--budget: how long a run takes is {look.how}; give --repeats instead")
+    repeats = min(repeats_for(budget_s, block), most or 1000)
+    note = f"The number of repeats ({repeats}) was fitted to a budget of {budget_s:g} s."
+    file = what.file.model_copy(update={"repeats": repeats, "notes": [*what.file.notes, note]})
+    return Ready(file, what.prepared, _expand(file, what.prepared, quick=what.expanded.plan.quick), what.folder)
+
+
+def look_ahead(what: Ready, *, budget_s: float | None = None, most: int | None = None) -> tuple[Ready, Outlook]:
+    """How long it will probably take; with a budget, the study cut to it."""
+    firsts = {label: specs[0] for label, specs in what.expanded.specs.items()}
+    look = outlook(what.folder, firsts, what.done(), baseline=what.expanded.plan.baseline)
+    return (what if budget_s is None else fit(what, budget_s, look, most=most)), look
+
+
+def seconds(text: str) -> float:
+    """`90s`, `20m`, `2h`, as every duration setting takes it."""
+    wrong = check_values({"timeout": text})
+    if wrong or float(Settings.model_validate({"timeout": text}).timeout) <= 0:
+        raise BadInput(f"--budget {text}: must be a time such as 90s, 20m or 2h")
+    return float(Settings.model_validate({"timeout": text}).timeout)
+
+
+def hold(what: Ready) -> Any:
+    """The study's folder for ourselves: two commands in one folder would run every cell twice."""
+    plan = what.folder.plan
+    if what.folder.path.exists() and not plan.exists() and any(p.name[0] != "." for p in what.folder.path.iterdir()):
+        raise BadInput(f"{what.folder.path}: is not empty and not a study of ours; choose another --out")
+    return locked(what.folder.lock, why=f"{what.folder.path}: another paceline study is running in this folder")
+
+
+def start(what: Ready, watcher: Watcher, *, retry: bool = False, deadline_s: float | None = None) -> Reported:
+    """Run what is not done yet and report on all of it; an interruption still leaves a report of what there is."""
+    write_json(what.folder.plan, what.expanded.plan.model_dump(mode="json", by_alias=True))
+    coming = [turn for turn in what.all_turns() if finished(turn, retry=retry) is None]
+    try:
+        run_all(coming, watcher, facts=what.prepared.facts, deadline_s=deadline_s)
+    except KeyboardInterrupt:
+        left = sum(not turn.run.finished for turn in what.all_turns())
+        write_html(read(what.folder.path), what.folder.html)
+        raise Interrupted(
+            f"interrupted with {left} of {len(what.all_turns())} runs to go; nothing finished is lost: "
+            f"the same command goes on from here (so far: {what.folder.html})"
+        ) from None
+    if deadline_s is not None:
+        _trim(what)
+    reported = read(what.folder.path)
+    write_html(reported, what.folder.html)
+    return reported
+
+
+def _trim(what: Ready) -> None:
+    """Blocks a deadline cut off are no longer part of the plan: a report of them would say "pending" for ever."""
+    whole = max((turn.repeat + 1 for turn in what.all_turns() if turn.run.finished), default=1)
+    plan = what.expanded.plan
+    cells = [cell.model_copy(update={"keys": cell.keys[:whole]}) for cell in plan.cells]
+    trimmed = plan.model_copy(update={"repeats": whole, "cells": cells})
+    write_json(what.folder.plan, trimmed.model_dump(mode="json", by_alias=True))
+
+
+class Quiet:
+    """A watcher that shows nothing."""
+
+    def starting(self, turn: Turn) -> None: ...
+
+    def ticking(self, turn: Turn, elapsed_s: float) -> None: ...
+
+    def ended(self, turn: Turn, record: Record) -> None: ...
+
+
+def run_study(
+    name: str | PathLike[str], *, repeats: int | None = None, quick: bool = False, out: str | PathLike[str] | None = None,
+    **settings: Any,
+) -> Reported:
+    """A study from Python: a list or tuple of values is swept. `.found` holds the findings, `.study` the records.
+
+    >>> paceline.run_study("mnist-convnet", on=["1x1", "1x2"], epochs=1, repeats=3)  # doctest: +SKIP
+    """
+    what = ready(os.fspath(name), {key: _word(value) for key, value in settings.items()}, repeats=repeats, quick=quick, out=out)
+    with hold(what):
+        return start(what, Quiet())
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        items: Sequence[Any] = value
+        return ",".join(str(item) for item in items)
+    return str(value)

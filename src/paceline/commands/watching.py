@@ -1,0 +1,94 @@
+"""What the terminal shows while runs are going, put together from progress (study) and words (report)."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+
+from paceline.commands.run import Ready as ReadyRun
+from paceline.commands.study import Ready as ReadyStudy
+from paceline.records.layout import RunDir
+from paceline.records.record import Record
+from paceline.report.format import duration
+from paceline.report.live import Glimpse, Line, words
+from paceline.spec.run import Spec
+from paceline.study.campaign import Turn, finished
+from paceline.study.estimate import Outlook
+from paceline.study.progress import peek
+
+
+def _glimpse(run: RunDir, spec: Spec) -> Glimpse:
+    seen = peek(run)
+    return Glimpse(seen.phase, seen.epoch, spec.epochs, seen.iteration, spec.steps, seen.throughput)
+
+
+class Single:
+    """The line of `paceline run`."""
+
+    def __init__(self, console: Console, what: ReadyRun) -> None:
+        self._what, self._line = what, Line(console)
+
+    def __enter__(self) -> Single:
+        self._line.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._line.__exit__(kind, value, trace)
+
+    def tick(self, elapsed_s: float) -> None:
+        spec = self._what.spec
+        self._line.show(lambda: f"{spec.task} on {spec.on}: {words(_glimpse(self._what.run, spec), elapsed_s)}")
+
+
+class Many:
+    """The line of `paceline study`, and a line that stays for every finished run."""
+
+    def __init__(self, console: Console, what: ReadyStudy, look: Outlook, *, retry: bool) -> None:
+        self._what, self._look, self._line = what, look, Line(console)
+        self._coming = [turn for turn in what.all_turns() if finished(turn, retry=retry) is None]
+        self._total = len(what.all_turns())
+        self._done = self._total - len(self._coming)
+        self._walls: dict[str, list[float]] = {}
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Many:
+        skipped = [cell for cell in self._what.expanded.plan.cells if cell.skipped]
+        left = self._left()
+        about = f"about {duration(left)} ({self._look.how})" if left is not None else f"how long is {self._look.how}"
+        resumed = f", {self._done} done already" if self._done else ""
+        self._line.keep(f"{self._what.expanded.plan.name}: {self._total} runs{resumed}, {len(skipped)} cells skipped; {about}")
+        for cell in skipped:
+            self._line.keep(f"  skipped {cell.label}: {cell.skipped}")
+        self._line.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self._line.__exit__(kind, value, trace)
+
+    def _left(self) -> float | None:
+        """Measured means replace the outlook as soon as a cell has one."""
+        means = {label: sum(walls) / len(walls) for label, walls in self._walls.items()}
+        labels = [turn.label for turn in self._coming]
+        return Outlook({**self._look.seconds, **means}, "").of(labels)
+
+    def starting(self, turn: Turn) -> None: ...
+
+    def ticking(self, turn: Turn, elapsed_s: float) -> None:
+        left = self._left()
+        soon = f", about {duration(max(0.0, left - elapsed_s))} left" if left is not None else ""
+        self._line.show(
+            lambda: f"{self._done}/{self._total}{soon} | {turn.label} repeat {turn.repeat + 1}: "
+            f"{words(_glimpse(turn.run, turn.spec), elapsed_s)}"
+        )
+
+    def ended(self, turn: Turn, record: Record) -> None:
+        self._done += 1
+        self._coming = [other for other in self._coming if other != turn]
+        self._walls.setdefault(turn.label, []).append(record.time["wall_s"])
+        score = (record.plain.get("score") or {}).get("name")
+        said = f"{score} {record.test[score]:.4f}" if score and record.test else record.why or ""
+        self._line.keep(
+            f"[{self._done}/{self._total}] {turn.label} repeat {turn.repeat + 1}: {record.outcome}, {duration(record.time['wall_s'])}, {said}"
+        )

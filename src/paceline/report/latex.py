@@ -1,0 +1,66 @@
+r"""A study's tables as LaTeX to \input into a paper (packages booktabs and graphicx). It escapes user text; it is no whole document."""
+
+from __future__ import annotations
+
+import re
+
+from paceline.records.findings import StudyFindings
+from paceline.report import tables
+
+_ESCAPES = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    "±": r"$\pm$", "×": r"$\times$", "µ": r"$\mu$", '"': r"\textquotedbl{}",
+}  # fmt: skip
+_SPECIAL = re.compile("[" + re.escape("".join(_ESCAPES)) + "]")
+
+
+def escape(text: str) -> str:
+    r"""
+    >>> escape("50 % of a_b ± 1")
+    '50 \\% of a\\_b $\\pm$ 1'
+    """
+    return _SPECIAL.sub(lambda found: _ESCAPES[found[0]], " ".join(text.split()))
+
+
+def _row(values: tuple[str, ...]) -> str:
+    return "    " + " & ".join(escape(value) for value in values) + r" \\"
+
+
+def _table(table: tables.Table, found: StudyFindings) -> str:
+    align = "".join("r" if column.align == "right" else "l" for column in table.columns)
+    caption = f"{found.name}: {table.title.lower()}" + (f" ({table.note})" if table.note else "")
+    lines = [
+        r"\begin{table}",
+        r"  \centering",
+        rf"  \caption{{{escape(caption)}.}}",
+        rf"  \label{{tab:{_key(found.name)}-{table.name}}}",
+        r"  \resizebox{\ifdim\width>\linewidth \linewidth\else \width\fi}{!}{%",
+        rf"  \begin{{tabular}}{{{align}}}",
+        r"    \toprule",
+        _row(tuple(column.title for column in table.columns)),
+        r"    \midrule",
+        *(_row(row) for row in table.rows),
+        r"    \bottomrule",
+        r"  \end{tabular}}",
+        r"\end{table}",
+    ]
+    return "\n".join(lines)
+
+
+def _key(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")
+
+
+def _comment(text: str) -> str:
+    return "% " + " ".join(text.split())
+
+
+def render(found: StudyFindings) -> str:
+    head = [
+        _comment(f"{found.name}: made by Paceline. Needs \\usepackage{{booktabs,graphicx}} and T1 fonts."),
+        _comment(found.headline),
+        *(_comment(f"{name}: {value}") for name, value in tables.provenance(found)),
+        *(_comment(note) for note in found.notes),
+    ]
+    return "\n\n".join(["\n".join(head), *(_table(table, found) for table in tables.all_tables(found))]) + "\n"

@@ -1,0 +1,44 @@
+"""A study's findings as one Markdown page with GitHub tables. It escapes whatever a user wrote; it draws no chart."""
+
+from __future__ import annotations
+
+import re
+
+from paceline.records.findings import StudyFindings
+from paceline.report import tables
+
+_SPECIAL = re.compile(r"([\\`*_\[\]|~#])")
+
+
+def escape(text: str) -> str:
+    """Text that Markdown and the HTML below it both leave alone, on one line.
+
+    >>> escape("a|b <script>")
+    'a\\\\|b &lt;script&gt;'
+    """
+    line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _SPECIAL.sub(r"\\\1", line)
+
+
+def _row(values: tuple[str, ...]) -> str:
+    return f"| {' | '.join(values)} |"
+
+
+def _table(table: tables.Table) -> str:
+    rule = tuple("---:" if column.align == "right" else "---" for column in table.columns)
+    head = [_row(tuple(escape(column.title) for column in table.columns)), _row(rule)]
+    body = [_row(tuple(escape(value) for value in row)) for row in table.rows]
+    note = [f"{escape(table.note)}\n"] if table.note else []
+    return "\n".join([f"## {escape(table.title)}\n", *note, *head, *body])
+
+
+def render(found: StudyFindings) -> str:
+    parts = [f"# {escape(found.name)}", f"**{escape(found.headline)}**"]
+    if found.about:
+        parts.append(escape(found.about))
+    parts += [_table(table) for table in tables.all_tables(found)]
+    if found.notes:
+        parts.append("## Notes\n\n" + "\n".join(f"- {escape(note)}" for note in found.notes))
+    told = "\n".join(f"- {name}: {escape(value)}" for name, value in tables.provenance(found))
+    parts.append(f"## Where these figures come from\n\n{told}")
+    return "\n\n".join(parts) + "\n"

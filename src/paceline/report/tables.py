@@ -1,0 +1,184 @@
+"""The tables of a report as plain text in rows and columns, once for every format. How a table is drawn is each format's own business."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from paceline.records.findings import CellFinding, Metric, StudyFindings
+from paceline.records.record import Record
+from paceline.records.study import StudyRecord
+from paceline.report import format as show
+
+Align = Literal["left", "right"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    title: str
+    align: Align = "left"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    name: str  # a short key: used for anchors and labels
+    title: str
+    note: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def _title(found: StudyFindings, metric: str) -> str:
+    known = found.metric(metric)
+    return known.title if known else metric
+
+
+def _shown(found: StudyFindings) -> list[Metric]:
+    """The metrics of the main table: the main ones, and any that a report has figures for."""
+    quoted = {name for cell in found.cells for name in cell.reference}
+    return [metric for metric in found.metrics if metric.main or metric.name in quoted]
+
+
+def _count(cell: CellFinding) -> str:
+    return str(cell.n) if cell.n == cell.planned else f"{cell.n} of {cell.planned}"
+
+
+def cells(found: StudyFindings) -> Table:
+    """Every cell, its runs and main figures; a report's figures stand beside ours."""
+    shown = _shown(found)
+    quoted = {name for cell in found.cells for name in cell.reference}
+    columns = [Column("setting"), Column("n", "right"), Column("outcome")]
+    for metric in shown:
+        columns.append(Column(metric.title, "right"))
+        if metric.name in quoted:
+            columns.append(Column(f"{metric.title}, report", "right"))
+    rows: list[tuple[str, ...]] = []
+    for cell in found.cells:
+        row = [_baseline_mark(cell.label, found), _count(cell), cell.outcome]
+        for metric in shown:
+            row.append(show.interval(cell.metrics.get(metric.name), metric.unit))
+            if metric.name in quoted:
+                value = cell.reference.get(metric.name)
+                row.append(show.NONE if value is None else show.as_printed(value, metric.unit))
+        rows.append(tuple(row))
+    note = "mean ± standard deviation [95 % interval]; n is the number of completed runs"
+    return Table("cells", "Cells", note, tuple(columns), tuple(rows))
+
+
+def _baseline_mark(label: str, found: StudyFindings) -> str:
+    return f"{label} (baseline)" if label == found.baseline and len(found.cells) > 1 else label
+
+
+def figures(found: StudyFindings) -> Table:
+    """Every metric of every cell, one row each."""
+    rows = tuple(
+        (cell.label, metric.title, str(figure.n), show.interval(figure, metric.unit))
+        for metric in found.metrics
+        for cell in found.cells
+        if (figure := cell.metrics.get(metric.name)) is not None
+    )
+    columns = (Column("setting"), Column("metric"), Column("n", "right"), Column("mean ± s.d. [95 % interval]", "right"))
+    return Table("figures", "All figures", "", columns, rows)
+
+
+def comparisons(found: StudyFindings) -> Table:
+    rows = tuple(
+        (
+            _title(found, c.metric),
+            c.candidate,
+            c.baseline,
+            show.effect(c, found.metric(c.metric)),
+            str(c.n),
+            show.probability(c.p),
+            c.verdict,
+            c.why if c.verdict in ("no difference shown", "too few runs") else "",
+        )
+        for c in found.comparisons
+    )
+    columns = (
+        Column("metric"), Column("setting"), Column("against"), Column("ratio or difference [95 % interval]", "right"),
+        Column("n", "right"), Column("p, adjusted", "right"), Column("verdict"), Column("why"),
+    )  # fmt: skip
+    note = "a ratio is setting / against: a time of 0.50x is half the time"
+    return Table("comparisons", "Comparisons", note, columns, rows)
+
+
+def scaling(found: StudyFindings) -> Table:
+    rows = tuple(
+        (
+            row.label,
+            str(row.world_size),
+            row.kind if row.label != row.baseline else "baseline",
+            row.baseline,
+            show.times(row.speedup, row.low, row.high),
+            show.percent(row.efficiency),
+            str(row.n),
+        )
+        for row in found.scaling
+    )
+    columns = (
+        Column("setting"), Column("processes", "right"), Column("scaling"), Column("against"),
+        Column("speed-up [95 % interval]", "right"), Column("efficiency", "right"), Column("n", "right"),
+    )  # fmt: skip
+    return Table("scaling", "Scaling", "efficiency is speed-up divided by the growth in processes", columns, rows)
+
+
+def conclusions(found: StudyFindings) -> Table:
+    rows = tuple((j.claim, j.verdict, j.why) for j in found.judged)
+    note = f"Source: {found.source}" if found.source else ""
+    columns = (Column("the report says"), Column("verdict"), Column("our figures"))
+    return Table("conclusions", "The report's conclusions", note, columns, rows)
+
+
+def failures(found: StudyFindings) -> Table:
+    rows = tuple((cell.label, cell.outcome, reason) for cell in found.cells for reason in cell.reasons)
+    columns = (Column("setting"), Column("outcome"), Column("reason"))
+    return Table("failures", "Runs that did not complete", "", columns, rows)
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value or {}
+
+
+def ranks(runs: Sequence[tuple[str, Record]]) -> Table:
+    """What each rank saw of its own; never the model's score, which is over all ranks together."""
+    score = next((r["score"]["name"] for _, r in runs if r.plain.get("score") and r["score"].get("name")), None)
+    unit = "fraction" if score == "accuracy" else ""
+    rows: list[tuple[str, ...]] = []
+    for label, record in runs:
+        told: list[dict[str, Any]] = record.plain.get("ranks") or []
+        for rank in told:
+            train, test, time = (_dict(rank.get(name)) for name in ("train", "test", "time"))
+            scores = (show.number(train.get(score), unit), show.number(test.get(score), unit)) if score else ()
+            rows.append((
+                label, str(rank["rank"]), str(rank.get("host") or show.NONE), show.number(train.get("loss")), *scores,
+                str(test.get("num", show.NONE)), show.number(rank.get("rss_bytes"), "bytes"), show.number(time.get("waiting"), "s"),
+            ))  # fmt: skip
+    own = (Column(f"own train {score}", "right"), Column(f"own test {score}", "right")) if score else ()
+    columns = (
+        Column("setting"), Column("rank", "right"), Column("host"), Column("own train loss", "right"), *own,
+        Column("test samples scored", "right"), Column("memory", "right"), Column("waiting", "right"),
+    )  # fmt: skip
+    note = "each rank's own share only; the model's score is over all ranks together"
+    return Table("ranks", "Each rank's own figures, first run of each cell", note, columns, tuple(rows))
+
+
+def without_first(table: Table, *, title: str) -> Table:
+    """The same table about one thing only: its first column would say the same in every row."""
+    return replace(table, title=title, columns=table.columns[1:], rows=tuple(row[1:] for row in table.rows))
+
+
+def study_ranks(study: StudyRecord) -> Table:
+    return ranks([(cell.plan.label, cell.completed[0][1]) for cell in study.cells if cell.completed])
+
+
+def provenance(found: StudyFindings) -> tuple[tuple[str, str], ...]:
+    rows = (("Task", found.task), ("Hardware", found.hardware), ("Versions", found.versions), ("Source", found.code))
+    return tuple((name, value) for name, value in (*rows, ("Method", found.method)) if value)
+
+
+def all_tables(found: StudyFindings) -> list[Table]:
+    """What every format prints, in order; empty ones are left out."""
+    made = [cells(found), conclusions(found), comparisons(found), scaling(found), failures(found)]
+    return [table for table in made if table.rows]

@@ -1,0 +1,166 @@
+"""The study file: what a user writes to ask for a matrix of runs. Checked value by value, each problem at its line and column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from paceline.base.errors import BadInput
+from paceline.base.names import unknown
+from paceline.spec import settings, yaml
+from paceline.spec.explain import problems
+from paceline.spec.resolve import check_values
+from paceline.spec.settings import Frozen
+from paceline.spec.tasks import BUILTIN
+
+Scalar = bool | int | float | str
+Values = dict[str, Scalar]
+Sweep = dict[str, Annotated[list[Scalar], Field(min_length=1)]]
+
+
+class ReferenceRow(Frozen):
+    """A report's figures for one cell, by metric name (seconds, fractions)."""
+
+    cell: Values
+    values: dict[str, float]
+
+
+class Conclusion(Frozen):
+    """What the report concluded: the candidate's metric is lower / higher than / equal to the baseline's."""
+
+    claim: str
+    metric: str
+    baseline: Values
+    candidate: Values
+    says: Literal["lower", "higher", "equal"]
+    note: str = ""
+
+
+class Reference(Frozen):
+    source: str = Field(description="which report and table")
+    rows: list[ReferenceRow] = Field(default_factory=list[ReferenceRow])
+    conclusions: list[Conclusion] = Field(default_factory=list[Conclusion])
+
+
+class Quick(Frozen):
+    """What `--quick` changes: under two minutes on two cores, and no verdict on a report."""
+
+    settings: Values = Field(default_factory=dict)
+    sweep: Sweep = Field(default_factory=dict)
+    repeats: Annotated[int, Field(ge=1)] = 3
+
+
+class StudyFile(Frozen):
+    study: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="its name: a folder below runs/")]
+    about: str = ""
+    task: str = Field(description="a built-in task, or path/to/file.py[:Class] (relative to this file)")
+    settings: Values = Field(default_factory=dict, description="settings of every cell")
+    sweep: Sweep = Field(default_factory=dict, description="settings with several values: every combination is a cell")
+    cells: list[Values] = Field(default_factory=list[Values], description="cells said one by one; combined with the sweep")
+    repeats: Annotated[int, Field(ge=1, le=1000)] = 5
+    order_seed: int = Field(0, description="seed of the order in which cells are run inside each block of repeats")
+    baseline: Values | None = Field(None, description="the cell that others are compared with; the first one otherwise")
+    quick: Quick = Field(default_factory=Quick)
+    reference: Reference | None = None
+    notes: list[str] = Field(default_factory=list, description="what a reader of the report must know")
+
+    @model_validator(mode="after")
+    def _something_to_run(self) -> StudyFile:
+        both = sorted(set(self.settings) & set(self.sweep))
+        if both:
+            raise ValueError(f"{', '.join(both)} stands in settings and in sweep; leave it in one of them")
+        return self
+
+
+def parse(document: yaml.Document) -> StudyFile:
+    """The study, or BadInput with every problem at its place."""
+    if not isinstance(document.value, dict):
+        raise BadInput(f"{document.at(())}: a study file is a mapping with `study`, `task` and `sweep`")
+    try:
+        file = StudyFile.model_validate(document.value)
+    except ValidationError as error:
+        found: list[str] = []
+        for place, text in problems(error, known=StudyFile.model_fields):
+            name = ".".join(map(str, place))
+            found.append(f"{document.at(place)}: {name + ': ' if name else ''}{text}")
+        raise BadInput(found) from None
+    wrong = [f"{document.at(place)}: {text}" for place, text in _wrong_values(file)]
+    if wrong:
+        raise BadInput(wrong)
+    return file
+
+
+def load(path: Path) -> StudyFile:
+    """A task given as a relative path is beside the file, wherever the command is run from."""
+    file = parse(yaml.read_file(path))
+    if ".py" in file.task and not Path(file.task).is_absolute():
+        file = file.model_copy(update={"task": str((path.parent / file.task).resolve())})
+    return file
+
+
+def _wrong_values(file: StudyFile) -> list[tuple[yaml.Place, str]]:
+    """Every value against the type of its setting; a name that is no setting must be a parameter of a built-in task."""
+    params = [param.name for param in BUILTIN[file.task].params] if file.task in BUILTIN else None
+    found: list[tuple[yaml.Place, str]] = []
+
+    def look(name: str, value: Any, place: yaml.Place) -> None:
+        if name in settings.Settings.model_fields:
+            found.extend((place, text) for text in check_values({name: value}))
+        elif params is not None and name not in params:
+            found.append((place, unknown("setting", name, [*params, *settings.names()])))
+
+    for base, part in ((("settings",), file.settings), (("quick", "settings"), file.quick.settings)):
+        for name, value in part.items():
+            look(name, value, (*base, name))
+    for base, sweep in ((("sweep",), file.sweep), (("quick", "sweep"), file.quick.sweep)):
+        for name, values in sweep.items():
+            for index, value in enumerate(values):
+                look(name, value, (*base, name, index))
+    for index, cell in enumerate(file.cells):
+        for name, value in cell.items():
+            look(name, value, ("cells", index, name))
+    return found
+
+
+def with_words(file: StudyFile, words: Mapping[str, str]) -> StudyFile:
+    """Command-line words over the file: one value sets a setting, several (`a,b`) sweep it."""
+    own, sweep = dict(file.settings), dict(file.sweep)
+    for name, text in words.items():
+        own.pop(name, None)
+        sweep.pop(name, None)
+        values = [value.strip() for value in text.split(",")]
+        if any(not value for value in values):
+            raise BadInput(f"{name}={text}: a value is missing between the commas")
+        if len(values) == 1:
+            own[name] = values[0]
+        else:
+            sweep[name] = list(dict.fromkeys(values))
+    return file.model_copy(update={"settings": own, "sweep": sweep})
+
+
+def quickened(file: StudyFile, words: Mapping[str, str]) -> StudyFile:
+    """The scaled-down study; what the user typed stays as typed."""
+    quick = file.quick
+    own = {**file.settings, **{k: v for k, v in quick.settings.items() if k not in words}}
+    sweep = {**file.sweep, **{k: v for k, v in quick.sweep.items() if k not in words}}
+    own = {name: value for name, value in own.items() if name not in quick.sweep or name in words}
+    for either in ({"epochs", "steps"}, {"batch", "batch_per_rank"}):
+        if either & set(words) or either & set(quick.settings):
+            keep = (either & set(words)) or (either & set(quick.settings))
+            own = {name: value for name, value in own.items() if name not in either or name in keep}
+    name = f"{file.study}-quick"
+    return file.model_copy(update={"study": name, "settings": own, "sweep": sweep, "repeats": quick.repeats})
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema for editors: a study file whose settings complete and check themselves."""
+    document = StudyFile.model_json_schema()
+    own = settings.Settings.model_json_schema()["properties"]
+    lists = {name: {"type": "array", "items": value, "minItems": 1} for name, value in own.items()}
+    document["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    document["properties"]["settings"]["properties"] = own
+    document["properties"]["sweep"]["properties"] = lists
+    return document

@@ -1,0 +1,69 @@
+"""How long a study will probably take: from its own finished runs, or from one short trial. It says which."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paceline.base.files import remove_file
+from paceline.records.layout import StudyDir
+from paceline.records.record import Record, load
+from paceline.spec.run import Spec
+from paceline.study.execute import run_once
+
+TRIAL_STEPS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Seconds for each cell's one run; None where nothing is known."""
+
+    seconds: dict[str, float]
+    how: str
+
+    def of(self, labels: Sequence[str]) -> float | None:
+        if not all(label in self.seconds for label in labels):
+            return None
+        return sum(self.seconds[label] for label in labels)
+
+
+def from_runs(done: Mapping[str, Sequence[Record]]) -> dict[str, float]:
+    """The mean wall time of each cell's completed runs."""
+    known = {label: [r.time["wall_s"] for r in records if r.completed] for label, records in done.items()}
+    return {label: statistics.fmean(walls) for label, walls in known.items() if walls}
+
+
+def from_trial(trial: Record, specs: Mapping[str, Spec]) -> dict[str, float]:
+    """Start-up once, an evaluation an epoch, and every sample at the trial's pace; scaling is not guessed at."""
+    if not trial.completed or not trial["throughput"]:
+        return {}
+    parts = trial.time["parts"]
+    startup, evaluation, num = parts["startup"] + parts["shutdown"], parts["evaluation"] or 0.0, trial.train["of"]
+    seconds: dict[str, float] = {}
+    for label, spec in specs.items():
+        steps = spec.steps or math.ceil(num / spec.batch) * (spec.epochs or 1)
+        epochs = math.ceil(steps * spec.batch / num)
+        seconds[label] = startup + steps * spec.batch / trial["throughput"] + epochs * evaluation
+    return seconds
+
+
+def outlook(folder: StudyDir, specs: Mapping[str, Spec], done: Mapping[str, Sequence[Record]], *, baseline: str) -> Outlook:
+    known = from_runs(done)
+    if set(known) >= set(specs):
+        return Outlook(known, "from the runs that are done")
+    short = specs[baseline].model_copy(update={"steps": TRIAL_STEPS, "epochs": None, "target": None})
+    run = folder.trial
+    trial = load(run.path) if run.finished else None
+    if trial is None or trial["key"] != short.key():
+        remove_file(run.result)  # the trial of another matrix: it gives way
+        trial = run_once(short, run)
+    guessed = from_trial(trial, specs)
+    how = f"from a trial of {TRIAL_STEPS} steps" + (" and the runs that are done" if known else "")
+    return Outlook({**guessed, **known}, how if guessed else "unknown: the trial did not complete")
+
+
+def repeats_for(budget_s: float, block_s: float) -> int:
+    """Whole blocks that fit; never less than one."""
+    return max(1, int(budget_s // block_s))
