@@ -111,10 +111,6 @@ def _word(metric: Metric, direction: str) -> Verdict:
     return "better" if good else "worse"
 
 
-def p_in_words(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
-
-
 def _too_few(question: Question, of: Sample) -> Comparison:
     metric, baseline, candidate = question.key
     what = "common runs" if of.paired else "runs of the smaller cell"
@@ -129,13 +125,13 @@ def _judge(question: Question, of: Sample, found: stats.Effect, p: float) -> Com
     far = on_scale(metric, found.value)
     verdict: Verdict = "no difference shown"
     if p >= ALPHA:
-        why = f"the interval includes no difference ({p_in_words(p)})"
+        why = "the interval includes no difference"
         if found.p < ALPHA:
-            why = f"not beyond chance once all comparisons of the study are counted ({p_in_words(p)})"
+            why = "not beyond chance once all comparisons of the study are counted"
     elif abs(far) <= practical_size(metric, of.baseline):
         why = f"smaller than the practical size of {size_in_words(metric)}"
     else:
-        verdict, why = _word(metric, "higher" if far > 0 else "lower"), p_in_words(p)
+        verdict, why = _word(metric, "higher" if far > 0 else "lower"), "beyond chance and beyond the practical size"
     name, baseline, candidate = question.key
     return Comparison(
         name, baseline, candidate, metric.kind, found.value, found.low, found.high, found.n, p, of.paired, verdict, why

@@ -50,10 +50,6 @@ def _seconds(figure: Interval) -> str:
     return f"{figure.mean:.3g} s {_range(figure.low, figure.high, figure.n, '.3g')}"
 
 
-def _does(metric: Metric, evidence: Evidence) -> str:
-    return f"reaches {_target(evidence)}" if metric.name == TO_TARGET else "trains"
-
-
 def _target(evidence: Evidence) -> str:
     return f"{evidence.score.title if evidence.score else 'the target'} {evidence.target:g}"
 
@@ -79,9 +75,9 @@ def _score_clause(label: str, evidence: Evidence) -> tuple[bool, str]:
     found = find(evidence.comparisons, score.name, evidence.baseline, label) if score else None
     if score is None or found is None or found.value is None:
         return False, "no score to compare"
-    scale, unit = (100, " points") if score.unit == "fraction" else (1, "")
+    scale, unit, digits = (100, " points", "+.2f") if score.unit == "fraction" else (1, "", "+.3g")
     low, high = (None if v is None else v * scale for v in (found.low, found.high))
-    by = f"{found.value * scale:+.3g}{unit} {_range(low, high, found.n, '+.2g')}"
+    by = f"{found.value * scale:{digits}}{unit} {_range(low, high, found.n, digits)}"
     if found.verdict in ("no difference shown", "too few runs"):
         return False, f"{found.verdict} in {score.title}: {by}"
     return found.verdict == "worse", f"{score.title} is {found.verdict}: {by}"
@@ -99,21 +95,26 @@ def _runner_up(best: Comparison, metric: Metric, evidence: Evidence) -> str:
     return f" Not shown to differ from the runner-up, {second}."
 
 
+def _speed(found: Comparison, metric: Metric, evidence: Evidence) -> str:
+    fast = speedup(found, metric)
+    goal = f" to {_target(evidence)}" if metric.name == TO_TARGET else ""
+    verb = "" if goal else "trains "
+    return f"{verb}{fast.value:.2f}x as fast as {found.baseline}{goal} {_range(fast.low, fast.high, fast.n, '.2f')}"
+
+
 def _fastest(faster: Sequence[Comparison], metric: Metric, evidence: Evidence) -> str:
     best, *rest = sorted(faster, key=lambda c: c.value or 0.0)
-    fast = speedup(best, metric)
-    how = f"{fast.value:.2f}x as fast as {best.baseline} {_range(fast.low, fast.high, fast.n, '.2f')}"
     worse, score = _score_clause(best.candidate, evidence)
+    speed = _speed(best, metric, evidence)
     if not worse:
-        does = _does(metric, evidence)
-        return f"Use {best.candidate}: {does} {how}; {score}.{_runner_up(best, metric, evidence)}"
-    text = f"{best.candidate} {_does(metric, evidence)} {how}, but {score}."
+        return f"Use {best.candidate}: {speed}; {score}.{_runner_up(best, metric, evidence)}"
     safe = next((c for c in rest if not _score_clause(c.candidate, evidence)[0]), None)
     if safe is None:
-        return f"{text} No cell is shown to be faster than {best.baseline} without a worse score: use it only if that is acceptable."
-    also = speedup(safe, metric)
-    _, score = _score_clause(safe.candidate, evidence)
-    return f"Use {safe.candidate}: {also.value:.2f}x as fast as {safe.baseline} {_range(also.low, also.high, also.n, '.2f')}; {score}. {text}"
+        choice = f"No cell is shown to be faster than {best.baseline} without a worse score."
+        return f"{choice} Fastest is {best.candidate}: {speed}, but {score}."
+    _, safe_score = _score_clause(safe.candidate, evidence)
+    choice = f"Use {safe.candidate}: {_speed(safe, metric, evidence)}; {safe_score}."
+    return f"{choice} {best.candidate} is faster still ({speed}), but {score}."
 
 
 def _none_faster(against: Sequence[Comparison], metric: Metric, baseline: str) -> str:
@@ -135,12 +136,15 @@ def _none_faster(against: Sequence[Comparison], metric: Metric, baseline: str) -
 
 def _without_baseline(metric: Metric, evidence: Evidence) -> str:
     """The baseline has no such figure (it failed, or never reached the target): the others can only be ranked."""
-    why = "did not reach it in every run" if metric.name == TO_TARGET else "has no completed run"
+    to_target = metric.name == TO_TARGET
+    why = "did not reach it in every run" if to_target else "has no completed run"
+    does = f"reaches {_target(evidence)}" if to_target else "trains"
     enough = [c for c in evidence.cells if metric.name in c.metrics and c.metrics[metric.name].n >= MIN_RUNS]
     if not enough:
         return f"Nothing is shown: the baseline {evidence.baseline} {why}, and no other cell has {MIN_RUNS} runs."
     first, *rest = sorted(enough, key=lambda c: c.metrics[metric.name].mean)
-    text = f"Use {first.label}: {_does(metric, evidence)} in {_seconds(first.metrics[metric.name])}; the baseline {evidence.baseline} {why}."
+    took = _seconds(first.metrics[metric.name])
+    text = f"Use {first.label}: {does} in {took}; the baseline {evidence.baseline} {why}."
     if not rest:
         return text
     between = compare([Question(metric, evidence.record(first.label), evidence.record(rest[0].label))])

@@ -14,25 +14,23 @@ def _absent(conclusion: Conclusion, cells: Mapping[str, CellFinding]) -> str:
     for label in (conclusion.baseline, conclusion.candidate):
         cell = cells.get(label)
         if cell is None:
-            return f"the study has no cell {label!r}"
+            return f"the study has no cell {label}"
+        if cell.n == 0:
+            return f"{label} is {cell.outcome}: {cell.reasons[0] if cell.reasons else 'no run yet'}"
         if conclusion.metric not in cell.metrics:
-            reason = f" ({cell.reasons[0]})" if cell.reasons else ""
-            return f"{label!r} has no {conclusion.metric}: it is {cell.outcome}{reason}"
+            return f"the runs of {label} have no {conclusion.metric}"
     return f"{conclusion.metric} was not compared"
 
 
 def _figures(found: Comparison, metric: Metric) -> str:
     assert found.value is not None
-    if metric.kind == "ratio":
-        text, bounds = f"{found.value:.3g} times {found.baseline}", (found.low, found.high)
-    elif metric.unit == "fraction":
-        text = f"{found.value * 100:+.2f} points against {found.baseline}"
-        bounds = tuple(None if v is None else v * 100 for v in (found.low, found.high))
-    else:
-        text, bounds = f"{found.value:+.3g} against {found.baseline}", (found.low, found.high)
-    low, high = bounds
-    around = f", 95 % interval {low:.3g} to {high:.3g}" if low is not None and high is not None else ""
-    return f"{metric.title} of {found.candidate} is {text}{around}, n = {found.n}"
+    scale, how, word = {"ratio": (1, ".3f", "times"), "difference": (1, "+.3g", "from")}[metric.kind]
+    if metric.unit == "fraction":
+        scale, how, word = 100, "+.2f", "points from"
+    text = f"{metric.title} of {found.candidate} is {found.value * scale:{how}} {word} that of {found.baseline}"
+    if found.low is None or found.high is None:
+        return f"{text} (n = {found.n})"
+    return f"{text} (95 % interval {found.low * scale:{how}} to {found.high * scale:{how}}, n = {found.n})"
 
 
 def _within(found: Comparison, metric: Metric, baseline: CellFinding) -> bool:

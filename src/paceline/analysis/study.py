@@ -31,15 +31,16 @@ def _questions(study: StudyRecord, table: dict[str, Metric]) -> list[Question]:
 
 
 def _method(comparisons: Sequence[Comparison], table: Sequence[Metric]) -> str:
+    tested = sum(c.p is not None for c in comparisons)
     pairing = {True: "paired by repeat (same seed, same block)", False: "unpaired (Welch)"}
     ways = " or ".join(pairing[paired] for paired in sorted({c.paired for c in comparisons}, reverse=True))
     sizes = "; ".join(f"{m.title} {size_in_words(m)}" for m in table if m.compared)
     text = "Intervals are 95 % t intervals of the mean; the run is the unit, n counts completed runs, ± is the standard deviation."
-    if not comparisons:
+    if not tested:
         return text
     return (
         f"{text} Differences are {ways}, on the log scale for ratios. A verdict needs p < {ALPHA:g} after Benjamini-Hochberg "
-        f"control over all {len(comparisons)} comparisons, at least {MIN_RUNS} runs, and an estimate beyond the practical size ({sizes})."
+        f"control over all {tested} comparisons, at least {MIN_RUNS} runs, and an estimate beyond the practical size ({sizes})."
     )
 
 
@@ -48,7 +49,9 @@ def _evaluated(records: Sequence[Record]) -> list[str]:
     counts = {(r.test.get("evaluated"), r.test.get("of")) for r in records if r.test.get("evaluated") is not None}
     if len(counts) == 1:
         done, of = counts.pop()
-        return [f"Every test score is over all ranks together: evaluated {done} of {of} samples in every completed run."]
+        return [
+            f"Every test score is over all ranks together: evaluated {done} of {of} samples in every completed run."
+        ]
     return ["The runs were not scored on the same number of test samples."] if counts else []
 
 
@@ -65,8 +68,14 @@ def _scaling_notes(rows: Sequence[Scaling]) -> list[str]:
 def _notes(study: StudyRecord, found: Sequence[CellFinding], records: Sequence[Record]) -> list[str]:
     notes: list[str] = []
     if study.plan.quick:
-        notes.append("Quick study: scaled down, so it gives no verdict on a report's conclusion and is not evidence for the full size.")
-    missing = sum(cell.planned - len(record.records) for cell, record in zip(found, study.cells, strict=True) if cell.outcome != "skipped")
+        notes.append(
+            "Quick study: scaled down, so it gives no verdict on a report's conclusion and is not evidence for the full size."
+        )
+    missing = sum(
+        cell.planned - len(record.records)
+        for cell, record in zip(found, study.cells, strict=True)
+        if cell.outcome != "skipped"
+    )
     if missing > 0:
         notes.append(f"Unfinished: {missing} planned runs are still to be made.")
     unsteady = sum(not (record.plain.get("steady") or {"steady": True})["steady"] for record in records)

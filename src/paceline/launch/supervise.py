@@ -7,12 +7,10 @@ even when we are killed with -9.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -20,28 +18,16 @@ import psutil
 
 from paceline.base.errors import RunFailed
 from paceline.base.files import open_log
+from paceline.base.lifeline import bound
 from paceline.launch.plan import Plan, Process
 from paceline.records.gather import Ended, Exit
 from paceline.records.layout import RunDir
 
-_PR_SET_PDEATHSIG = 1
 _TICK_S = 0.2
 _GRACE_S = 1.0  # for the other ranks to say their own word after one has failed
 _TERM_S = 2.0  # between asking a process to leave and making it
 
 Tick = Callable[[float], None]
-
-
-def _die_with_parent() -> Callable[[], None] | None:
-    """For a child between fork and exec; libc is looked up before the fork, because little is safe after it."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-
-    def set_signal() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-    return set_signal
 
 
 def _start(process: Process, run: RunDir) -> subprocess.Popen[bytes]:
@@ -53,7 +39,7 @@ def _start(process: Process, run: RunDir) -> subprocess.Popen[bytes]:
         try:
             return subprocess.Popen(
                 process.argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
-                preexec_fn=_die_with_parent(),
+                preexec_fn=bound(),
             )  # fmt: skip
         except OSError as error:
             raise RunFailed(f"could not start {process.argv[0]}: {error.strerror}", kind="launch") from None
@@ -67,9 +53,17 @@ def _family(children: list[subprocess.Popen[bytes]]) -> Iterator[psutil.Process]
             yield process
 
 
-def _stop(children: list[subprocess.Popen[bytes]]) -> None:
+def _orphans(sessions: set[int]) -> Iterator[psutil.Process]:
+    """Processes a rank started and left behind: they are nobody's children any more, but still in the rank's session."""
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+            if os.getsid(pid) in sessions:
+                yield psutil.Process(pid)
+
+
+def _stop(children: list[subprocess.Popen[bytes]], sessions: set[int]) -> None:
     """Ask, wait, make; grandchildren too (a launcher's ranks, a task's own processes)."""
-    family = list(_family(children))
+    family = list({*_family(children), *_orphans(sessions)})
     for word in (signal.SIGTERM, signal.SIGKILL):
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -100,13 +94,16 @@ def supervise(plan: Plan, run: RunDir, *, timeout_s: float = 0.0, tick: Tick | N
     """Start the plan's processes, wait for their end, and say how each ended, in the order it happened."""
     started_t, began = time.time(), time.monotonic()
     running: dict[subprocess.Popen[bytes], Process] = {}
+    sessions: set[int] = set()
     exits: list[Exit] = []
     failed_at: float | None = None
     timed_out = False
     stopped = False
     try:
         for process in plan.processes:
-            running[_start(process, run)] = process
+            child = _start(process, run)
+            running[child] = process
+            sessions.add(child.pid)
         while running:
             _wait(list(running), _TICK_S)
             for child in [child for child in running if child.poll() is not None]:
@@ -119,9 +116,9 @@ def supervise(plan: Plan, run: RunDir, *, timeout_s: float = 0.0, tick: Tick | N
             lingering = failed_at is not None and time.monotonic() - failed_at > _GRACE_S
             if running and not stopped and (timed_out or lingering):
                 stopped = True
-                _stop(list(running))
+                _stop(list(running), sessions)
             if tick is not None:
                 tick(elapsed)
     finally:
-        _stop(list(running))
+        _stop(list(running), sessions)
     return Ended(started_t, time.monotonic() - began, tuple(exits), timeout_s if timed_out else None)

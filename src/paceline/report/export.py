@@ -28,7 +28,9 @@ def _parquet(rows: list[Row], path: Path) -> None:
         arrow: Any = importlib.import_module("pyarrow")
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError:
-        raise BadInput(f"{path}: Parquet needs pyarrow, which is not installed; pip install 'paceline[parquet]', or write .csv") from None
+        raise BadInput(
+            f"{path}: Parquet needs pyarrow, which is not installed; pip install 'paceline[parquet]', or write .csv"
+        ) from None
     sink = io.BytesIO()
     parquet.write_table(arrow.Table.from_pylist(rows), sink, compression="zstd")
     write_bytes(path, sink.getvalue())
@@ -41,7 +43,9 @@ def write(rows: Iterable[Row], path: Path) -> int:
     """The number of rows written; the suffix of the path says the format."""
     writer = _WRITERS.get(path.suffix.lower())
     if writer is None:
-        raise BadInput(f"{path}: cannot export as {path.suffix or 'a file without suffix'!r}; use {' or '.join(_WRITERS)}")
+        raise BadInput(
+            f"{path}: cannot export as {path.suffix or 'a file without suffix'!r}; use {' or '.join(_WRITERS)}"
+        )
     kept = list(rows)
     writer(kept, path)
     return len(kept)

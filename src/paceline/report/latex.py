@@ -24,7 +24,9 @@ def escape(text: str) -> str:
 
 
 def _row(values: tuple[str, ...]) -> str:
-    return "    " + " & ".join(escape(value) for value in values) + r" \\"
+    """An opening bracket at the start of a row would be read as an argument of the line break before it."""
+    guard = "{}" if values[0].startswith(("[", "*")) else ""
+    return f"    {guard}" + " & ".join(escape(value) for value in values) + r" \\"
 
 
 def _table(table: tables.Table, found: StudyFindings) -> str:

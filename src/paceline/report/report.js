@@ -1,6 +1,7 @@
 // Draws every chart of the page from the specs embedded in it. Nothing is fetched: the page's policy forbids it.
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
 const specs = read("chart-specs");
+const datasets = read("chart-data");
 const config = read("chart-config");
 const options = {
   renderer: "svg",
@@ -12,7 +13,7 @@ const options = {
 for (const place of document.querySelectorAll("[data-chart]")) {
   const name = place.dataset.chart;
   window
-    .vegaEmbed(place, specs[name], { ...options, downloadFileName: `paceline-${name}` })
+    .vegaEmbed(place, { ...specs[name], datasets }, { ...options, downloadFileName: `paceline-${name}` })
     .then(() => place.classList.add("drawn"))
     .catch((error) => {
       place.textContent = `This chart could not be drawn: ${error.message}`;

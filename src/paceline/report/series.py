@@ -13,8 +13,9 @@ from paceline.records.study import CellRecord, StudyRecord
 Row = dict[str, Any]
 Item = TypeVar("Item")
 
-EPOCH_POINTS = 3000  # over all curves of one chart: about 100 KB of page
-RANK_POINTS = 6000
+EPOCH_POINTS = 2000  # over all curves of one chart: about 70 KB of page
+RANK_POINTS = 4000
+RANK_CURVES = 160  # over all cells; a cell shows at most 16 ranks, evenly chosen
 MAX_RANKS = 16
 
 
@@ -34,22 +35,31 @@ def short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.5g}")
 
 
+def ranks_shown(study: StudyRecord) -> int:
+    """How many ranks of a cell a page has room for."""
+    return max(2, min(MAX_RANKS, RANK_CURVES // max(1, len(study.cells))))
+
+
 def _history(record: Record) -> list[Row]:
     return record.plain.get("history") or []
 
 
 def epochs(study: StudyRecord, score: str | None) -> list[Row]:
-    """One row an epoch, split, repeat and cell: where training stood, and after how many seconds."""
+    """One row a cell, repeat and split, with lists over its epochs: loss and score, and after how many seconds."""
     runs = [(cell, repeat, record) for cell in study.cells for repeat, record in cell.completed]
     keep = max(5, EPOCH_POINTS // max(1, 2 * len(runs)))
     rows: list[Row] = []
     for cell, repeat, record in runs:
-        for point in thin(_history(record), keep):
-            for split in ("train", "test"):
-                if figures := point.get(split):
-                    row = {"cell": cell.plan.label, "repeat": repeat + 1, "split": split, "epoch": point["epoch"] + 1}
-                    row |= {"t": short(point.get("t_s")), "loss": short(figures.get("loss"))}
-                    rows.append(row | ({"score": short(figures.get(score))} if score else {}))
+        for split in ("train", "test"):
+            points = thin([point for point in _history(record) if point.get(split)], keep)
+            if points:
+                rows.append({
+                    "cell": cell.plan.label, "repeat": repeat + 1, "split": split,
+                    "epoch": [point["epoch"] + 1 for point in points],
+                    "t": [short(point.get("t_s")) for point in points],
+                    "loss": [short(point[split].get("loss")) for point in points],
+                    "score": [short(point[split].get(score)) for point in points],
+                })  # fmt: skip
     return rows
 
 
@@ -78,12 +88,12 @@ def _lines(study: StudyRecord) -> Iterator[tuple[str, int, int, list[Mark]]]:
     for cell in study.cells:
         if run := _shown_run(cell):
             marks = _marks(run[1])
-            for rank in thin(sorted(marks), MAX_RANKS):
+            for rank in thin(sorted(marks), ranks_shown(study)):
                 yield cell.plan.label, run[0], rank, marks[rank]
 
 
 def ranks(study: StudyRecord) -> RankCurves:
-    """Lists of x and y rather than a row a point: a third of the bytes."""
+    """One row a rank, with lists over its iterations: lists are a third of the bytes of a row a point."""
     lines = list(_lines(study))
     keep = max(20, RANK_POINTS // max(1, len(lines)))
     rows: list[Row] = []
@@ -92,5 +102,5 @@ def ranks(study: StudyRecord) -> RankCurves:
         x, y = [mark.iteration for mark in kept], [short(mark.local["loss"]) for mark in kept]
         rows.append({"cell": label, "repeat": repeat + 1, "rank": rank, "x": x, "y": y})
     thinned = any(len(marks) > keep for *_, marks in lines)
-    left = f" Thinned to {keep} points a curve; the export has every sample." if thinned else ""
+    left = f" At most {keep} points a curve and {ranks_shown(study)} ranks; the export has all." if thinned else ""
     return RankCurves(rows, f"Each rank's own loss on its own share of the data, first run of the cell.{left}")

@@ -50,14 +50,17 @@ def cells(found: StudyFindings) -> Table:
     quoted = {name for cell in found.cells for name in cell.reference}
     columns = [Column("setting"), Column("n", "right"), Column("outcome")]
     for metric in shown:
-        columns.append(Column(metric.title, "right"))
+        columns.append(Column(f"{metric.title}, samples/s" if metric.unit == "samples/s" else metric.title, "right"))
         if metric.name in quoted:
             columns.append(Column(f"{metric.title}, report", "right"))
     rows: list[tuple[str, ...]] = []
     for cell in found.cells:
         row = [_baseline_mark(cell.label, found), _count(cell), cell.outcome]
         for metric in shown:
-            row.append(show.interval(cell.metrics.get(metric.name), metric.unit))
+            unit = (
+                "" if metric.unit == "samples/s" else metric.unit
+            )  # long, and the same in every row: it is in the title
+            row.append(show.interval(cell.metrics.get(metric.name), unit))
             if metric.name in quoted:
                 value = cell.reference.get(metric.name)
                 row.append(show.NONE if value is None else show.as_printed(value, metric.unit))
@@ -78,8 +81,22 @@ def figures(found: StudyFindings) -> Table:
         for cell in found.cells
         if (figure := cell.metrics.get(metric.name)) is not None
     )
-    columns = (Column("setting"), Column("metric"), Column("n", "right"), Column("mean ± s.d. [95 % interval]", "right"))
+    columns = (
+        Column("setting"),
+        Column("metric"),
+        Column("n", "right"),
+        Column("mean ± s.d. [95 % interval]", "right"),
+    )
     return Table("figures", "All figures", "", columns, rows)
+
+
+def told(found: StudyFindings) -> StudyFindings:
+    """The same findings with the comparisons a small screen has room for: main metrics, and whatever shows a difference."""
+    main = {metric.name for metric in found.metrics if metric.main}
+    silent = ("no difference shown", "too few runs")
+    return replace(
+        found, comparisons=tuple(c for c in found.comparisons if c.metric in main or c.verdict not in silent)
+    )
 
 
 def comparisons(found: StudyFindings) -> Table:
@@ -169,8 +186,10 @@ def without_first(table: Table, *, title: str) -> Table:
     return replace(table, title=title, columns=table.columns[1:], rows=tuple(row[1:] for row in table.rows))
 
 
-def study_ranks(study: StudyRecord) -> Table:
-    return ranks([(cell.plan.label, cell.completed[0][1]) for cell in study.cells if cell.completed])
+def study_ranks(study: StudyRecord, *, at_most: int) -> Table:
+    """The ranks of the first completed run of each cell; `at_most` of a cell, for a page has its limits."""
+    firsts = [(cell.plan.label, cell.completed[0][1]) for cell in study.cells if cell.completed]
+    return ranks([(label, Record({**run.plain, "ranks": run["ranks"][:at_most]})) for label, run in firsts])
 
 
 def provenance(found: StudyFindings) -> tuple[tuple[str, str], ...]:

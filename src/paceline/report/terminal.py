@@ -31,7 +31,7 @@ def _drawn(table: tables.Table) -> RichTable:
     for column in table.columns:
         drawn.add_column(Text(column.title), justify=column.align, overflow="fold")
     for row in table.rows:
-        drawn.add_row(*(_text(value) for value in row))
+        drawn.add_row(*(_text(value.replace(" [", "\n[") if table.name == "cells" else value) for value in row))
     return drawn
 
 
@@ -47,8 +47,11 @@ def print_study(console: Console, found: StudyFindings) -> None:
     """The answer first, then the tables, then where the figures come from."""
     console.print(Text(found.name, style="bold"), Text(found.about, style="dim"))
     console.print(Padding(Text(found.headline, style="bold cyan"), (1, 0, 0, 2)))
-    for table in tables.all_tables(found):
+    short = tables.told(found)
+    for table in tables.all_tables(short):
         _section(console, table)
+    if left := len(found.comparisons) - len(short.comparisons):
+        console.print(Text(f"{left} more comparisons, none with a difference shown, are in the report.", style="dim"))
     if found.notes:
         console.print()
     for note in found.notes:
@@ -86,7 +89,10 @@ def _facts(record: Record) -> list[tuple[str, str]]:
     steady: dict[str, Any] = record.plain.get("steady") or {}
     rows = [
         ("training time", show.duration(time.get("training_s")) if time.get("training_s") is not None else ""),
-        ("throughput", show.number(record.plain.get("throughput"), "samples/s") if record.plain.get("throughput") else ""),
+        (
+            "throughput",
+            show.number(record.plain.get("throughput"), "samples/s") if record.plain.get("throughput") else "",
+        ),
         ("memory", f"{show.number(memory['rss_bytes'], 'bytes')} a rank at most" if memory.get("rss_bytes") else ""),
         ("weights", str(record.plain.get("weights") or "")),
         ("run directory", str(record.plain.get("run_dir") or "")),
@@ -102,7 +108,9 @@ def _facts(record: Record) -> list[tuple[str, str]]:
 def print_run(console: Console, record: Record) -> None:
     """One run: how it ended, what it scored, what each rank did, where the time went."""
     spec = record.spec
-    console.print(Text.assemble(_text(record.outcome), f"  {spec.get('task')} on {spec.get('on')}, seed {spec.get('seed')}"))
+    console.print(
+        Text.assemble(_text(record.outcome), f"  {spec.get('task')} on {spec.get('on')}, seed {spec.get('seed')}")
+    )
     if record.why:
         console.print(Text(f"{record.kind}: {record.why}", style="red" if record.outcome == "failed" else "yellow"))
     if record.test or record.train:

@@ -40,7 +40,21 @@ class Parts:
     watch: Stopwatch
 
 
-def assemble(spec: Spec, task: Task, world: World, watch: Stopwatch) -> Parts:
+@dataclass(frozen=True, slots=True)
+class Feeds:
+    train: Feed
+    test: Feed
+
+
+def load_data(spec: Spec, task: Task) -> Feeds:
+    """Before the world is joined: nobody waits in a collective while another loads, and loader processes fork cleanly."""
+    assert isinstance(spec.threads, int)
+    torch.set_num_threads(spec.threads)
+    seed_everything(spec.seed)  # data a task draws at random is the same on every rank
+    return Feeds(*(_feed(spec, task, split) for split in ("train", "test")))
+
+
+def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatch) -> Parts:
     dtype = precision.dtype(spec)
     seed_everything(spec.seed)  # before the model: every rank draws the same weights
     with users_code(f"{task.name}: model()", task.source):
@@ -51,27 +65,29 @@ def assemble(spec: Spec, task: Task, world: World, watch: Stopwatch) -> Parts:
         raise RunFailed(f"{task.name}: model() has no trainable parameter", kind="task")
     model = model.to(device=world.device, dtype=dtype)  # before the optimizer, which holds on to the tensors it is given
     same_start(model, world)
-    feeds = [_feed(spec, task, world, dtype, split) for split in ("train", "test")]
+    for split, feed in (("train", feeds.train), ("test", feeds.test)):
+        _same_length(feed, world, what=f"{task.name}: {split}_data()")
+        feed.place(lambda value: precision.cast(value, to=dtype, device=world.device))
     optimizer = optim.build(model.parameters(), spec)
     step = EagerStep(model, task, optimizer, Replicated(model, world), watch)
     seed_everything(spec.seed, rank=world.rank)  # after the model: from here on each rank has a stream of its own
-    parts = Parts(spec, world, task, model, optimizer, step, feeds[0], feeds[1], watch)
+    parts = Parts(spec, world, task, model, optimizer, step, feeds.train, feeds.test, watch)
     _batch_norm_fits(parts)
     return parts
 
 
-def _feed(spec: Spec, task: Task, world: World, dtype: torch.dtype, split: str) -> Feed:
+def _feed(spec: Spec, task: Task, split: str) -> Feed:
     what = f"{task.name}: {split}_data()"
     with users_code(what, task.source):
         data = task.train_data() if split == "train" else task.test_data()
-        feed = make_feed(
-            data, what=what, collate=task.collate, workers=spec.workers,
-            cast=lambda value: precision.cast(value, to=dtype, device=world.device),
-        )  # fmt: skip
+        return make_feed(data, what=what, collate=task.collate, workers=spec.workers)
+
+
+def _same_length(feed: Feed, world: World, *, what: str) -> None:
+    """Different lengths would mean different numbers of steps: a hang, an hour later."""
     smallest, largest = agree(feed.num, world)
-    if smallest != largest:  # different lengths would mean different numbers of steps: a hang, an hour later
+    if smallest != largest:
         raise RunFailed(f"{what} gave {smallest} samples on one rank and {largest} on another", kind="data")
-    return feed
 
 
 def _batch_norm_fits(parts: Parts) -> None:

@@ -14,7 +14,7 @@ from paceline.records.facts import DataFacts, TaskFacts
 from paceline.records.layout import RunDir
 from paceline.spec.run import Spec
 from paceline.spec.settings import names
-from paceline.worker.assemble import assemble, check, read_back
+from paceline.worker.assemble import assemble, check, load_data, read_back
 from paceline.worker.loop import train
 from paceline.worker.measure.clock import Stopwatch, wall
 from paceline.worker.measure.memory import memory
@@ -26,14 +26,16 @@ from paceline.worker.tasks.feed import make_feed
 from paceline.worker.tasks.load import find, load_task, values_for
 from paceline.worker.tasks.task import Task, better_of, users_code, usual_score
 from paceline.worker.world.env import Identity
-from paceline.worker.world.join import join
+from paceline.worker.world.join import check_identity, join
 
 
 def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatch) -> None:
     spec = Spec.model_validate(read_json(run.spec))
-    world = join(identity, spec, run)
+    check_identity(identity, spec)
     task = load_task(spec.task, spec.params, spec.data)
-    parts = assemble(spec, task, world, watch)
+    feeds = load_data(spec, task)
+    world = join(identity, spec, run)
+    parts = assemble(spec, task, feeds, world, watch)
     applied = read_back(parts)
     log.write(Applied(values=applied, t=wall()))
     check(spec, applied)
@@ -96,7 +98,7 @@ def _data_facts(task: Task, split: str) -> DataFacts:
     what = f"{task.name}: {split}_data()"
     with users_code(what, task.source):
         data = task.train_data() if split == "train" else task.test_data()
-        feed = make_feed(data, what=what, collate=task.collate, cast=lambda value: value)
+        feed = make_feed(data, what=what, collate=task.collate)
     return DataFacts(feed.kind, feed.num)
 
 

@@ -9,12 +9,13 @@ import torch.multiprocessing as mp
 from torch.multiprocessing.spawn import ProcessExitedException
 
 from paceline.base.files import read_json
+from paceline.base.lifeline import die_with_parent
 from paceline.records.events import Broke, EventLog
 from paceline.records.gather import by_signal
 from paceline.records.layout import RunDir
 from paceline.spec.run import Spec
-from paceline.worker.__main__ import die_with_parent, train_job
 from paceline.worker.measure.clock import wall
+from paceline.worker.rank import train_job
 from paceline.worker.world.env import Identity
 
 

@@ -1,6 +1,7 @@
 """From pieces (which ids) to batches (tensors): in memory by one indexed copy, a Dataset through torch's loader, a stream by counting.
 
-Every feed has `num` and `batches(pieces)`, which yields one batch a piece and None for an empty piece.
+Every feed has `num`, `place(cast)` (called once, when the device is known) and `batches(pieces)`, which yields one batch a
+piece and None for an empty piece.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 from paceline.base.errors import RunFailed
 from paceline.records.facts import DataKind
 from paceline.worker.tasks.order import Piece
+from paceline.base.lifeline import die_with_parent
 
 Collate = Callable[[list[Any]], Any]
 Cast = Callable[[Any], Any]
@@ -25,7 +27,13 @@ class Feed(Protocol):
     kind: DataKind
     num: int
 
+    def place(self, cast: Cast) -> None: ...
+
     def batches(self, pieces: Sequence[Piece]) -> Iterator[Any]: ...
+
+
+def _as_is(value: Any) -> Any:
+    return value
 
 
 @dataclass
@@ -39,6 +47,9 @@ class TensorFeed:
     def num(self) -> int:
         return len(self.tensors[0])
 
+    def place(self, cast: Cast) -> None:
+        self.tensors = cast(self.tensors)
+
     def batches(self, pieces: Sequence[Piece]) -> Iterator[Any]:
         device = self.tensors[0].device
         for piece in pieces:
@@ -46,28 +57,50 @@ class TensorFeed:
             yield tuple(tensor.index_select(0, ids) for tensor in self.tensors) if len(ids) else None
 
 
-@dataclass
-class DatasetFeed:
-    """A map-style Dataset through torch's DataLoader, with our ids instead of a sampler."""
+class _Wanted:
+    """The loader's batch sampler: whatever ids the current pass asks for."""
 
-    dataset: Dataset[Any]
-    collate: Collate
-    cast: Cast
-    workers: int
-    num: int
+    def __init__(self) -> None:
+        self.ids: list[list[int]] = []
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.ids)
+
+
+def _loader_process(_: int) -> None:
+    """A loader process dies with its rank, and takes no more than one core."""
+    torch.set_num_threads(1)
+    die_with_parent()
+
+
+class DatasetFeed:
+    """A map-style Dataset through torch's DataLoader, with our ids instead of a sampler.
+
+    Loader processes are forked here, once, before the process group exists: forked later they inherit the locks of
+    gloo's threads without the threads, and now and then one hangs for ever (seen).
+    """
+
     kind: DataKind = "dataset"
 
-    def batches(self, pieces: Sequence[Piece]) -> Iterator[Any]:
-        wanted = [piece.ids.tolist() for piece in pieces if len(piece.ids)]
-        # A generator of its own: the loader draws worker seeds, and must not move the stream that dropout uses.
-        loader = iter(
-            DataLoader(
-                self.dataset, batch_sampler=wanted, collate_fn=self.collate, num_workers=self.workers,
-                generator=torch.Generator(),
-            )
+    def __init__(self, dataset: Dataset[Any], collate: Collate, workers: int, num: int) -> None:
+        self.num, self._cast, self._wanted = num, _as_is, _Wanted()
+        self._loader = DataLoader(
+            dataset, batch_sampler=self._wanted, collate_fn=collate, num_workers=workers, persistent_workers=workers > 0,
+            worker_init_fn=_loader_process if workers else None,
+            # A generator of its own: the loader draws worker seeds, and must not move the stream that dropout uses.
+            generator=torch.Generator(),
         )  # fmt: skip
+        if workers:
+            iter(self._loader)
+
+    def place(self, cast: Cast) -> None:
+        self._cast = cast
+
+    def batches(self, pieces: Sequence[Piece]) -> Iterator[Any]:
+        self._wanted.ids = [piece.ids.tolist() for piece in pieces if len(piece.ids)]
+        loaded = iter(self._loader)
         for piece in pieces:
-            yield self.cast(next(loader)) if len(piece.ids) else None
+            yield self._cast(next(loaded)) if len(piece.ids) else None
 
 
 @dataclass
@@ -76,21 +109,24 @@ class StreamFeed:
 
     dataset: IterableDataset[Any]
     collate: Collate
-    cast: Cast
     num: int
     kind: DataKind = "stream"
+    cast: Cast = _as_is
+
+    def place(self, cast: Cast) -> None:
+        self.cast = cast
 
     def batches(self, pieces: Sequence[Piece]) -> Iterator[Any]:
         stream, position = iter(self.dataset), 0
         for piece in pieces:
             samples: list[Any] = []
             for wanted in piece.ids:
-                while position <= wanted:
-                    sample = self._next(stream, position)
-                    position += 1
-                samples.append(sample)  # pyright: ignore[reportPossiblyUnbound]
+                for skipped in range(position, wanted):
+                    self._next(stream, skipped)
+                samples.append(self._next(stream, int(wanted)))
+                position = int(wanted) + 1
             yield self.cast(self.collate(samples)) if samples else None
-        if pieces and position == self.num and next(stream, self) is not self:
+        if position == self.num and next(stream, self) is not self:
             raise RunFailed(f"a data stream gave more than the {self.num} samples its __len__ states", kind="data")
 
     def _next(self, stream: Iterator[Any], position: int) -> Any:
@@ -117,18 +153,18 @@ def _length(dataset: Any, what: str) -> int:
         ) from None
 
 
-def make_feed(data: Any, *, what: str, collate: Collate | None, cast: Cast, workers: int = 0) -> Feed:
+def make_feed(data: Any, *, what: str, collate: Collate | None, workers: int = 0) -> Feed:
     """The feed for whatever a task's train_data() or test_data() returned."""
     if isinstance(data, tuple | list) and data and all(isinstance(item, torch.Tensor | np.ndarray) for item in data):
         tensors = tuple(_tensor(item, target=index == len(data) - 1 and index > 0) for index, item in enumerate(data))
         sizes = [len(tensor) if tensor.dim() else 0 for tensor in tensors]
         if len(set(sizes)) > 1:
             raise RunFailed(f"{what} returned arrays of different lengths: {', '.join(map(str, sizes))}", kind="data")
-        feed: Feed = TensorFeed(tuple(cast(tensor) for tensor in tensors))
+        feed: Feed = TensorFeed(tensors)
     elif isinstance(data, IterableDataset):
-        feed = StreamFeed(data, collate or default_collate, cast, _length(data, what))
+        feed = StreamFeed(data, collate or default_collate, _length(data, what))
     elif hasattr(data, "__getitem__") and not isinstance(data, str | bytes | dict | torch.Tensor | np.ndarray):
-        feed = DatasetFeed(data, collate or default_collate, cast, workers, _length(data, what))
+        feed = DatasetFeed(data, collate or default_collate, workers, _length(data, what))
     else:
         raise RunFailed(
             f"{what} returned a {type(data).__name__}; it must return (inputs, targets) as tensors or NumPy arrays, "

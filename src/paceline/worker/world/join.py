@@ -39,9 +39,7 @@ def check_identity(identity: Identity, spec: Spec) -> None:
 
 
 def join(identity: Identity, spec: Spec, run: RunDir) -> World:
-    check_identity(identity, spec)
-    assert isinstance(spec.threads, int)
-    torch.set_num_threads(spec.threads)
+    """The last step before training: data is loaded and loader processes are forked before there are threads and peers."""
     device = torch.device("cpu")
     if spec.device == "cuda":
         if not torch.cuda.is_available():

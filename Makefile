@@ -1,0 +1,93 @@
+# Everything a developer types. `make` lists the targets.
+# Torch is installed first and by itself, so that no other package ever decides which torch you have.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check -qq
+PYTEST := $(PY) -m pytest
+# -qq: pip says nothing but its errors.
+
+# A changed dependency list, a changed recipe or a moved folder is another environment: the stamp's name changes with them.
+STATE := $(shell { cat pyproject.toml constraints.txt Makefile; echo '$(TORCH) $(CURDIR)'; } | cksum | cut -d' ' -f1)
+FULL := $(VENV)/.setup-$(STATE)
+LIGHT := $(VENV)/.light-$(STATE)
+
+.PHONY: help setup demo test lint format types arch bench soak matrix clean system
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(FULL) system  ## the full environment in .venv, and the system packages the tests use
+	@echo "The environment is ready in $(VENV)."
+
+demo: $(LIGHT)  ## a light environment, the quick MNIST study, its report (a few minutes)
+	$(VENV)/bin/paceline study mnist-scaling --quick
+	@test -s runs/mnist-scaling-quick/report.html  # the study has said where it is; this makes sure
+
+test: setup lint types  ## lint, types and all tests but the marked ones
+	$(PYTEST) -n 2 --dist loadgroup -m "not gpu and not slow and not alone"
+	@# The second pass: what asserts on wall time runs with nothing beside it. 5 means that no such test exists yet.
+	$(PYTEST) -q -m "alone and not gpu and not slow" || test $$? -eq 5
+
+lint: $(FULL)  ## ruff, check and format
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+format: $(FULL)  ## let ruff write: format, and mend what it can
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+types: $(FULL)  ## pyright: strict on the parent, basic on the worker
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(PY) -m pyright
+
+arch: $(FULL)  ## the plan of the house (tests/arch) alone
+	$(PYTEST) -q tests/arch
+
+bench: $(LIGHT)  ## how long commands take to answer
+	$(PY) benchmarks/startup.py --json
+
+soak: $(FULL)  ## the tests marked slow, one at a time
+	$(PYTEST) -m "slow and not gpu" --timeout 3600
+
+matrix:  ## the fast tests on every Python and torch that can be had here
+	TORCH_VERSIONS="2.11.0 2.12.* 2.13.0" scripts/matrix
+
+clean:  ## remove the environments and every cache
+	rm -rf $(VENV) .venv-matrix-* .pytest_cache .ruff_cache .hypothesis build dist
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---- environments ----
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { \
+	  echo "Paceline needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2> /dev/null || echo 'not installed')." \
+	    "Name another one: make setup PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# $(call install,WHAT,STAMPS): torch by itself, then WHAT held to the tested versions and to the torch that is there.
+define install
+	@test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
+	grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt
+	$(PIP) install '$(TORCH)' -c $(VENV)/constraints.txt
+	$(PY) -c 'from importlib.metadata import version; print("torch==" + version("torch"))' >> $(VENV)/constraints.txt
+	$(PIP) install -e $(1) -c $(VENV)/constraints.txt
+	@rm -f $(VENV)/.setup-* $(VENV)/.light-* && touch $(2)
+endef
+
+$(FULL): | $(PY)
+	$(call install,'.[dev$(comma)parquet]',$(FULL) $(LIGHT))
+
+$(LIGHT): | $(PY)
+	$(call install,.,$(LIGHT))
+
+comma := ,
+
+system:
+	@scripts/system-packages $(VENV)

@@ -1,0 +1,103 @@
+"""The line on top, for every way a study can end."""
+
+from __future__ import annotations
+
+from paceline.analysis.study import findings
+from paceline.records.study import CellRecord
+from unit.analysis.made import broken, cell, run, study, timed
+
+SCORES = [0.90, 0.91, 0.905, 0.902, 0.899]
+WORSE = [0.80, 0.812, 0.803, 0.804, 0.798]
+
+
+def _headline(*cells: CellRecord, **plan: object) -> str:
+    return findings(study(*cells, **plan)).headline
+
+
+def _to_target(label: str, seconds: float, *, missed: tuple[int, ...] = ()) -> CellRecord:
+    runs = [
+        run(seconds, seed=i, spec={"target": 0.9}, time={"to_target_s": None if i in missed else seconds * 0.9 + i / 100})
+        for i in range(5)
+    ]
+    return cell(label, runs)
+
+
+def test_names_the_fastest_with_its_interval_and_the_score() -> None:
+    text = _headline(timed("a", 20.0), timed("b", 10.0), timed("c", 15.0))
+    assert text.startswith("Use b: trains 2.00x as fast as a (95 % interval 2.00 to 2.00, n = 5)")
+    assert "no difference shown in test accuracy" in text and "runner-up" not in text
+
+
+def test_says_when_the_runner_up_is_as_good() -> None:
+    assert "Not shown to differ from the runner-up, c." in _headline(timed("a", 20.0), timed("b", 10.0), timed("c", 10.05))
+
+
+def test_a_worse_score_is_said_plainly() -> None:
+    text = _headline(timed("a", 20.0, accuracy=SCORES), timed("b", 10.0, accuracy=WORSE))
+    assert not text.startswith("Use b") and "test accuracy is worse: -9.98 points" in text
+
+
+def test_prefers_a_fast_cell_whose_score_holds() -> None:
+    text = _headline(timed("a", 20.0, accuracy=SCORES), timed("b", 10.0, accuracy=WORSE), timed("c", 15.0, accuracy=SCORES))
+    assert text.startswith("Use c: trains 1.33x as fast as a") and "b is faster still" in text and "worse" in text
+
+
+def test_time_to_target_comes_first() -> None:
+    text = _headline(_to_target("a", 20.0), _to_target("b", 10.0))
+    assert text.startswith("Use b: 2.00x as fast as a to test accuracy 0.9 (")
+
+
+def test_cells_that_missed_the_target_are_no_candidates() -> None:
+    text = _headline(_to_target("a", 20.0), _to_target("b", 10.0), _to_target("c", 5.0, missed=(1, 3)))
+    assert text.startswith("Use b") and "Not candidates" in text and "c (3 of 5 runs)" in text
+
+
+def test_a_baseline_that_missed_the_target() -> None:
+    text = _headline(_to_target("a", 20.0, missed=(0,)), _to_target("b", 10.0))
+    assert text.startswith("Use b: reaches test accuracy 0.9 in 9.02 s") and "the baseline a did not reach it" in text
+
+
+def test_a_target_nobody_reached_leaves_training_time() -> None:
+    everyone = (0, 1, 2, 3, 4)
+    text = _headline(_to_target("a", 20.0, missed=everyone), _to_target("b", 20.0, missed=everyone))
+    assert "No cell reached test accuracy 0.9 in every run, so training time decides." in text
+
+
+def test_nothing_is_shown() -> None:
+    text = _headline(timed("a", 10.0), timed("b", 10.02))
+    assert text.startswith("Nothing is shown: no cell differs from a in training time") and "2 %" in text and "n = 5" in text
+
+
+def test_keep_the_baseline() -> None:
+    assert _headline(timed("a", 10.0), timed("b", 20.0)).startswith("Keep a: every other cell")
+    mixed = _headline(timed("a", 10.0), timed("b", 20.0), timed("c", 10.02))
+    assert mixed.startswith("Keep a: no cell is shown to be faster in training time, 1 of 2 are slower")
+
+
+def test_too_few_runs() -> None:
+    assert _headline(timed("a", 10.0, n=2), timed("b", 5.0, n=2)) == "Nothing is shown: too few runs (n = 2; a verdict needs 3)."
+
+
+def test_one_cell_only() -> None:
+    text = _headline(timed("a", 10.0))
+    assert text.startswith("Nothing to compare: there is one cell. a trains in 10 s") and "test accuracy 90.00 %" in text
+
+
+def test_one_cell_left_standing() -> None:
+    text = _headline(timed("a", 10.0), cell("b", [broken("no memory")]))
+    assert text.startswith("Nothing to compare: only one cell completed a run.")
+
+
+def test_all_failed() -> None:
+    failed = [cell(label, [broken("no memory", seed=i) for i in range(3)]) for label in "ab"]
+    text = _headline(*failed, cell("c", [], skipped="no GPU"))
+    assert text == "Nothing is shown: no run completed (2 failed, 1 skipped)."
+
+
+def test_the_baseline_failed() -> None:
+    text = _headline(cell("a", [broken("no memory")]), timed("b", 10.0), timed("c", 20.0))
+    assert text.startswith("Use b: trains in 10 s") and "the baseline a has no completed run" in text
+
+
+def test_a_quick_study_says_so() -> None:
+    assert _headline(timed("a", 20.0), timed("b", 10.0), quick=True).endswith("not evidence for the full size.")
