@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,7 +36,9 @@ app.add_typer(runs_app, name="runs")
 Task = Annotated[str, typer.Argument(metavar="TASK", help="A built-in task, or path/to/file.py[:Class].")]
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Settings and the task's parameters; `paceline list settings` explains each."),
+    typer.Argument(
+        metavar="[KEY=VALUE]...", help="Settings and the task's parameters; `paceline list settings` explains each."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout and nothing else.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results; otherwise a new one below runs/.")]
@@ -44,42 +48,36 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be run
 def _console(*, stderr: bool = False) -> Any:
     from rich.console import Console
 
-    # A log or a pipe has no width of its own: wide enough that no table is cut.
+    # A log or a pipe has no width of its own: wide enough that no table is cut, unless COLUMNS says otherwise.
     piped = not (sys.stderr if stderr else sys.stdout).isatty()
-    return Console(stderr=stderr, width=140 if piped and "COLUMNS" not in os.environ else None)
+    return Console(stderr=stderr, width=shutil.get_terminal_size((140, 24)).columns if piped else None)
 
 
 def _say(text: str) -> None:
     print(text)
 
 
+def _say_all(lines: Iterable[str]) -> None:
+    for line in lines:
+        _say(line)
+
+
 def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, allow_nan=False))
 
 
-def _table(title: str, head: list[str], rows: list[list[str]]) -> None:
-    from rich.table import Table
-
-    table = Table(*head, title=title, title_justify="left", show_lines=False, header_style="bold")
-    for row in rows:
-        table.add_row(*row)
-    _console().print(table, markup=False)
-
-
-@app.command(epilog="Examples: paceline run mnist-convnet on=1x2 epochs=1  |  paceline run my_task.py hidden=64 batch=128 --json")
+@app.command(
+    epilog="Examples: paceline run mnist-convnet on=1x2 epochs=1  |  paceline run my_task.py hidden=64 batch=128 --json"
+)
 def run(task: Task, words: Words = None, as_json: Json = False, dry_run: DryRun = False, out: Out = None) -> None:
     """Train one task under one set of settings, and say what happened on every rank."""
-    from paceline.commands import prepare, run, watching
+    from paceline.commands import prepare, run, show, watching
 
     what = run.ready(task, prepare.words(words or []), out=out)
     if dry_run:
-        plan = what.plan.plain()
-        if as_json:
-            _print_json({"schema": 1, "spec": what.spec.plain(), "plan": plan})
-        else:
-            _print_json(what.spec.plain())
-            for process in what.plan.processes:
-                _say(f"{process.who}: {process.command()}")
+        spec = what.spec.plain()
+        _print_json({"schema": 1, "spec": spec, "plan": what.plan.plain()} if as_json else spec)
+        _say_all([] if as_json else show.planned_run(what))
         return
     try:
         with watching.Single(_console(stderr=True), what) as watcher:
@@ -89,12 +87,9 @@ def run(task: Task, words: Words = None, as_json: Json = False, dry_run: DryRun 
     if as_json:
         _print_json(record.plain)
     else:
-        from paceline.report.terminal import print_run
-
-        print_run(_console(), record)
+        show.record(_console(), record)
     if not record.completed:
-        if as_json:
-            _fail(f"{record.kind}: {record.why}")
+        _fail(f"{record.kind}: {record.why}")
         raise typer.Exit(1)
 
 
@@ -103,10 +98,18 @@ def run(task: Task, words: Words = None, as_json: Json = False, dry_run: DryRun 
     "paceline study my_study.yaml --budget 20m"
 )
 def study(
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE.yaml|TASK", help="A shipped study, a study file, or a task to sweep.")],
-    words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=V1,V2]...", help="Settings; several values are swept.")] = None,
-    repeats: Annotated[int | None, typer.Option("--repeats", help="Runs of every cell, each with a seed of its own. Default 5.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A scaled-down version, under two minutes on two cores.")] = False,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME|FILE.yaml|TASK", help="A shipped study, a study file, or a task to sweep.")
+    ],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=V1,V2]...", help="Settings; several values are swept.")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", help="Runs of every cell, each with a seed of its own. Default 5.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A scaled-down version, under two minutes on two cores.")
+    ] = False,
     budget: Annotated[str | None, typer.Option("--budget", help="As many repeats as fit: 90s, 20m, 2h.")] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed cells again.")] = False,
     out: Out = None,
@@ -114,13 +117,15 @@ def study(
     dry_run: DryRun = False,
 ) -> None:
     """Run a matrix of settings with repeats, resuming where it stopped, and report what the figures show."""
-    from paceline.commands import prepare, study, watching
+    from paceline.commands import prepare, show, study, watching
 
     typed = prepare.words(words or [])
     budget_s = study.seconds(budget) if budget is not None else None
     what = study.ready(name, typed, repeats=repeats, quick=quick, out=out)
     if dry_run:
-        _dry_study(what, as_json=as_json)
+        if as_json:
+            _print_json(what.expanded.plan.model_dump(mode="json", by_alias=True))
+        _say_all([] if as_json else show.planned_study(what))
         return
     console = _console(stderr=True)
     with study.hold(what):
@@ -131,34 +136,14 @@ def study(
         except KeyboardInterrupt:
             raise Interrupted("interrupted before the first run; the same command starts again") from None
     if as_json:
-        from paceline.report import plain
-
-        _print_json(plain.render(reported.found))
+        _print_json(show.plain(reported))
     else:
-        from paceline.report.terminal import print_study
-
-        print_study(_console(), reported.found)
+        show.findings(_console(), reported)
         _say(f"\nreport: {what.folder.html}")
     failed = [record for cell in reported.study.cells for _, record in cell.failed]
     if failed:
         _fail(f"{len(failed)} of {reported.study.done} runs failed; their reasons are in the report")
         raise typer.Exit(1)
-
-
-def _dry_study(what: Any, *, as_json: bool) -> None:
-    if as_json:
-        _print_json(what.expanded.plan.model_dump(mode="json", by_alias=True))
-        return
-    done = sum(len(records) for records in what.done().values())
-    _say(f"{what.expanded.plan.name}: {len(what.all_turns())} runs, {done} of them done; in {what.folder.path}")
-    for cell in what.expanded.plan.cells:
-        _say(f"  {cell.label}: " + (f"skipped: {cell.skipped}" if cell.skipped else f"{len(cell.keys)} runs"))
-    from paceline.study.execute import plan_of
-
-    for turn in what.all_turns()[: len(what.expanded.specs)]:
-        _say(f"\n{turn.label}, repeat {turn.repeat}, seed {turn.spec.seed}:")
-        for process in plan_of(turn.spec, turn.run).processes:
-            _say(f"  {process.who}: {process.command()}")
 
 
 @app.command()
@@ -171,21 +156,24 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Say what the runs in a folder show: in the terminal, or as HTML, Markdown, LaTeX, JSON, CSV, Parquet."""
-    from paceline.commands import report
-    from paceline.report import plain
-    from paceline.report.terminal import print_run, print_study
+    from paceline.commands import report, show
 
     reported = report.read(folder)
-    writers = ((html, report.write_html), (markdown, report.write_markdown), (latex, report.write_latex), (samples, report.write_samples))
+    writers = (
+        (html, report.write_html),
+        (markdown, report.write_markdown),
+        (latex, report.write_latex),
+        (samples, report.write_samples),
+    )
     for path, write in writers:
         if path is not None:
             write(reported, path)
     if as_json:
-        _print_json(plain.render(reported.found))
+        _print_json(show.plain(reported))
     elif report.is_run(folder):
-        print_run(_console(), reported.study.cells[0].records[0][1])
+        show.record(_console(), reported.study.cells[0].records[0][1])
     else:
-        print_study(_console(), reported.found)
+        show.findings(_console(), reported)
     for path, _ in writers:
         if path is not None and not as_json:
             _say(f"wrote {path}")
@@ -198,21 +186,24 @@ def list_(
 ) -> None:
     """Explain every task, setting, study or launcher in a line; `schema` is the JSON schema of study files, for editors."""
     from paceline.base.names import unknown
-    from paceline.commands import listing
+    from paceline.commands import listing, show
 
     if what == "schema":
-        from paceline.spec.study import schema
-
-        _print_json(schema())
+        _print_json(listing.schema())
         return
-    lists = {"tasks": listing.tasks, "settings": listing.settings, "studies": listing.studies, "launchers": listing.launchers}
+    lists = {
+        "tasks": listing.tasks,
+        "settings": listing.settings,
+        "studies": listing.studies,
+        "launchers": listing.launchers,
+    }
     if what not in lists:
         raise BadInput(unknown("list", what, [*lists, "schema"]))
     head, rows = lists[what]()
     if as_json:
         _print_json({"schema": 1, what: [dict(zip(head, row, strict=True)) for row in rows]})
     else:
-        _table(what, head, rows)
+        show.table(_console(), what, head, rows)
 
 
 @data_app.command("fetch")
@@ -238,32 +229,28 @@ def runs(context: typer.Context) -> None:
 @runs_app.command("list")
 def runs_list(root: Root = Path("runs"), as_json: Json = False) -> None:
     """Every finished run on disk, a line each."""
-    from paceline.commands import runs
+    from paceline.commands import runs, show
 
     rows = [runs.summary(record, root) for record in runs.records(root)]
     if as_json:
         _print_json({"schema": 1, "runs": rows})
-        return
-    shown = [
-        [row["run"], row["task"], row["on"], row["outcome"], f"{row['score_name']} {row['score']:.4f}" if row["score"] is not None else "",
-         f"{row['training_s']:.1f} s" if row["training_s"] is not None else "", row["finished"] or ""]
-        for row in rows
-    ]  # fmt: skip
-    _table(f"{len(rows)} runs in {root}", ["run", "task", "on", "outcome", "test", "training", "finished"], shown)
+    else:
+        show.table(_console(), f"{len(rows)} runs in {root}", *runs.shown(rows))
 
 
 @runs_app.command("compare")
 def runs_compare(a: Path, b: Path, as_json: Json = False) -> None:
     """Two runs side by side: what differs in what was asked, and what was measured."""
-    from paceline.commands import runs
+    from paceline.commands import runs, show
 
     found = runs.compare(a, b)
     if as_json:
         _print_json(found)
         return
-    _table("settings that differ", ["setting", str(a), str(b)], [[k, str(x), str(y)] for k, (x, y) in found["settings"].items()])
-    figures = [[k, *("" if v is None else f"{v:.6g}" for v in pair)] for k, pair in found["metrics"].items()]
-    _table("figures", ["metric", str(a), str(b)], figures)
+    settings = [[name, str(x), str(y)] for name, (x, y) in found["settings"].items()]
+    figures = [[name, *("" if v is None else f"{v:.6g}" for v in pair)] for name, pair in found["metrics"].items()]
+    show.table(_console(), "settings that differ", ["setting", str(a), str(b)], settings)
+    show.table(_console(), "figures", ["metric", str(a), str(b)], figures)
     _say(f"weights: {'bitwise the same' if found['same_weights'] else 'different'}; {found['verdict']}")
 
 

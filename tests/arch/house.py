@@ -210,7 +210,7 @@ DOORS = (
         {
             "cli.py": "the door",
             "report/terminal.py": "the door for tables and progress",
-            "worker/__main__.py": "flushes what the user's task printed before it leaves; a worker's stdout is its log",
+            "worker/rank.py": "flushes what the user's task printed before it leaves; a worker's stdout is its log",
         },
     ),
     Door(

@@ -34,7 +34,12 @@ def _values(schema: dict[str, Any]) -> str:
 def settings() -> Rows:
     properties = Settings.model_json_schema()["properties"]
     rows = [
-        [name, _values(schema), "" if schema.get("default") is None else str(schema["default"]).lower(), schema["description"]]
+        [
+            name,
+            _values(schema),
+            "" if schema.get("default") is None else str(schema["default"]).lower(),
+            schema["description"],
+        ]
         for name, schema in properties.items()
     ]
     return ["setting", "values", "default", "what it does"], rows
@@ -63,3 +68,10 @@ def studies() -> Rows:
 def launchers() -> Rows:
     valid = get_args(Settings.model_fields["launcher"].annotation)
     return ["launcher", "what it is"], [[name, ABOUT[name]] for name in valid]
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of study files."""
+    from paceline.spec.study import schema
+
+    return schema()

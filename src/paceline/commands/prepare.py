@@ -82,7 +82,9 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host) -> Prepared:
         raise BadInput("training needs torch, and it is not installed in this Python: pip install torch")
     name = str(path) + task[len(task.partition(".py")[0]) + 3 :]
     with scratch() as folder:
-        facts = describe(name, rest, data=given.data, seed=given.seed, timeout_s=given.timeout, run=RunDir(folder / "describe"))
+        facts = describe(
+            name, rest, data=given.data, seed=given.seed, timeout_s=given.timeout, run=RunDir(folder / "describe")
+        )
     known = Known(host, DataShape(facts.train.kind, facts.train.num), facts.knows_better)
     return Prepared(name, facts.params, facts.defaults, known, facts, sha256(path))
 

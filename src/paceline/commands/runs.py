@@ -12,29 +12,54 @@ from paceline.base.files import remove_tree
 from paceline.records.layout import RunDir, StudyDir
 from paceline.records.record import Record, find, load
 
-_COMPARED = ("time.wall_s", "time.training_s", "time.to_target_s", "throughput", "train.loss", "test.loss", "memory.rss_bytes")
+_COMPARED = (
+    "time.wall_s",
+    "time.training_s",
+    "time.to_target_s",
+    "throughput",
+    "train.loss",
+    "test.loss",
+    "memory.rss_bytes",
+)
 
 
 def records(root: Path) -> list[Record]:
     if not root.is_dir():
-        raise BadInput(f"{root}: there is no such folder (results are kept in runs/, below where the command was given)")
+        raise BadInput(
+            f"{root}: there is no such folder (results are kept in runs/, below where the command was given)"
+        )
     return list(find(root))
 
 
 def summary(record: Record, root: Path) -> dict[str, Any]:
     """One run in a line."""
-    score = (record.plain.get("score") or {}).get("name")
+    name, score = record.score or (None, None)
     finished = record.plain.get("finished_t")
     return {
         "run": str(record.run_dir.relative_to(root)) if record.run_dir.is_relative_to(root) else str(record.run_dir),
         "task": Path(str(record.spec["task"])).name,
         "on": record.spec["on"],
         "outcome": record.outcome if record.completed else f"{record.outcome}: {record.why}",
-        "score": record.test.get(score) if score else None,
-        "score_name": score,
+        "score": score,
+        "score_name": name,
         "training_s": record.time.get("training_s"),
         "finished": datetime.fromtimestamp(finished).isoformat(sep=" ", timespec="minutes") if finished else None,
     }
+
+
+def shown(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """The same as a table."""
+    head = ["run", "task", "on", "outcome", "test", "training", "finished"]
+    table = [
+        [
+            row["run"], row["task"], row["on"], row["outcome"],
+            f"{row['score_name']} {row['score']:.4f}" if row["score"] is not None else "",
+            f"{row['training_s']:.1f} s" if row["training_s"] is not None else "",
+            row["finished"] or "",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return head, table
 
 
 def compare(a: Path, b: Path) -> dict[str, Any]:
@@ -47,7 +72,9 @@ def compare(a: Path, b: Path) -> dict[str, Any]:
     }
     scores = [f"test.{name}" for name in first.test if name not in ("loss", "evaluated", "of")]
     metrics = {name: [first.metric(name), second.metric(name)] for name in (*_COMPARED, *scores)}
-    same = first.plain.get("weights_hash") is not None and first.plain.get("weights_hash") == second.plain.get("weights_hash")
+    same = first.plain.get("weights_hash") is not None and first.plain.get("weights_hash") == second.plain.get(
+        "weights_hash"
+    )
     return {
         "schema": 1, "a": str(a), "b": str(b), "outcomes": [first.outcome, second.outcome], "settings": settings,
         "metrics": {name: pair for name, pair in metrics.items() if pair != [None, None]}, "same_weights": same,

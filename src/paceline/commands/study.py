@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from os import PathLike
@@ -48,7 +48,9 @@ def find(name: str, words: Mapping[str, str]) -> StudyFile:
     if name in BUILTIN or ".py" in name:
         swept = [key for key, text in words.items() if "," in text]
         stem = Path(name.partition(".py")[0]).name
-        return StudyFile(study="_".join([stem, *swept]), task=name, about=f"{stem} over {', '.join(swept) or 'nothing'}")
+        return StudyFile(
+            study="_".join([stem, *swept]), task=name, about=f"{stem} over {', '.join(swept) or 'nothing'}"
+        )
     raise BadInput(unknown("study or task", name, [*known, *BUILTIN]) + "; or give a file.yaml or file.py")
 
 
@@ -73,7 +75,12 @@ class Ready:
 
 
 def ready(
-    name: str, words: Mapping[str, str], *, repeats: int | None = None, quick: bool = False, out: str | PathLike[str] | None = None
+    name: str,
+    words: Mapping[str, str],
+    *,
+    repeats: int | None = None,
+    quick: bool = False,
+    out: str | PathLike[str] | None = None,
 ) -> Ready:
     file = find(name, words)
     if quick:
@@ -83,7 +90,11 @@ def ready(
         if not 1 <= repeats <= 1000:
             raise BadInput(f"--repeats {repeats}: must be between 1 and 1000")
         file = file.model_copy(update={"repeats": repeats})
-    first = {**file.settings, **{key: values[0] for key, values in file.sweep.items()}, **(file.cells[0] if file.cells else {})}
+    first = {
+        **file.settings,
+        **{key: values[0] for key, values in file.sweep.items()},
+        **(file.cells[0] if file.cells else {}),
+    }
     prepared = prepare(file.task, first)
     folder = StudyDir(Path(out).resolve() if out is not None else (RUNS / file.study).resolve())
     return Ready(file, prepared, _expand(file, prepared, quick=quick), folder)
@@ -171,20 +182,24 @@ class Quiet:
 
 
 def run_study(
-    name: str | PathLike[str], *, repeats: int | None = None, quick: bool = False, out: str | PathLike[str] | None = None,
+    name: str | PathLike[str],
+    *,
+    repeats: int | None = None,
+    quick: bool = False,
+    out: str | PathLike[str] | None = None,
     **settings: Any,
 ) -> Reported:
     """A study from Python: a list or tuple of values is swept. `.found` holds the findings, `.study` the records.
 
     >>> paceline.run_study("mnist-convnet", on=["1x1", "1x2"], epochs=1, repeats=3)  # doctest: +SKIP
     """
-    what = ready(os.fspath(name), {key: _word(value) for key, value in settings.items()}, repeats=repeats, quick=quick, out=out)
+    what = ready(
+        os.fspath(name), {key: _word(value) for key, value in settings.items()}, repeats=repeats, quick=quick, out=out
+    )
     with hold(what):
         return start(what, Quiet())
 
 
 def _word(value: Any) -> str:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        items: Sequence[Any] = value
-        return ",".join(str(item) for item in items)
-    return str(value)
+    items: list[Any] = [*value] if isinstance(value, list | tuple) else [value]  # pyright: ignore[reportUnknownVariableType]
+    return ",".join(str(item) for item in items)

@@ -34,7 +34,9 @@ class Single:
         self._line.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._line.__exit__(kind, value, trace)
 
     def tick(self, elapsed_s: float) -> None:
@@ -58,13 +60,17 @@ class Many:
         left = self._left()
         about = f"about {duration(left)} ({self._look.how})" if left is not None else f"how long is {self._look.how}"
         resumed = f", {self._done} done already" if self._done else ""
-        self._line.keep(f"{self._what.expanded.plan.name}: {self._total} runs{resumed}, {len(skipped)} cells skipped; {about}")
+        self._line.keep(
+            f"{self._what.expanded.plan.name}: {self._total} runs{resumed}, {len(skipped)} cells skipped; {about}"
+        )
         for cell in skipped:
             self._line.keep(f"  skipped {cell.label}: {cell.skipped}")
         self._line.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._line.__exit__(kind, value, trace)
 
     def _left(self) -> float | None:
@@ -79,16 +85,19 @@ class Many:
         left = self._left()
         soon = f", about {duration(max(0.0, left - elapsed_s))} left" if left is not None else ""
         self._line.show(
-            lambda: f"{self._done}/{self._total}{soon} | {turn.label} repeat {turn.repeat + 1}: "
-            f"{words(_glimpse(turn.run, turn.spec), elapsed_s)}"
+            lambda: (
+                f"{self._done}/{self._total}{soon} | {turn.label} repeat {turn.repeat + 1}: "
+                f"{words(_glimpse(turn.run, turn.spec), elapsed_s)}"
+            )
         )
 
     def ended(self, turn: Turn, record: Record) -> None:
         self._done += 1
         self._coming = [other for other in self._coming if other != turn]
         self._walls.setdefault(turn.label, []).append(record.time["wall_s"])
-        score = (record.plain.get("score") or {}).get("name")
-        said = f"{score} {record.test[score]:.4f}" if score and record.test else record.why or ""
-        self._line.keep(
-            f"[{self._done}/{self._total}] {turn.label} repeat {turn.repeat + 1}: {record.outcome}, {duration(record.time['wall_s'])}, {said}"
+        said = f"{record.score[0]} {record.score[1]:.4f}" if record.score else record.why or ""
+        where, wall = (
+            f"[{self._done}/{self._total}] {turn.label} repeat {turn.repeat + 1}",
+            duration(record.time["wall_s"]),
         )
+        self._line.keep(f"{where}: {record.outcome}, {wall}, {said}")

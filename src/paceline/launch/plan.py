@@ -39,9 +39,7 @@ class Plan:
             "schema": 1,
             "launcher": self.launcher,
             "world_size": self.world_size,
-            "processes": [
-                {"who": p.who, "rank": p.rank, "argv": list(p.argv), "env": p.env} for p in self.processes
-            ],
+            "processes": [{"who": p.who, "rank": p.rank, "argv": list(p.argv), "env": p.env} for p in self.processes],
         }
 
 

@@ -14,8 +14,21 @@ from paceline.records.steady import RULE, pace
 from paceline.spec.run import SCHEMA, Spec
 
 PARTS = (
-    "startup", "compile", "data", "forward", "backward", "waiting", "transfer", "communication", "optimizer", "step",
-    "evaluation", "checkpoint", "logging", "shutdown", "other",
+    "startup",
+    "compile",
+    "data",
+    "forward",
+    "backward",
+    "waiting",
+    "transfer",
+    "communication",
+    "optimizer",
+    "step",
+    "evaluation",
+    "checkpoint",
+    "logging",
+    "shutdown",
+    "other",
 )
 
 
@@ -96,7 +109,9 @@ def by_signal(who: str, code: int) -> Outcome:
 def judge(ranks: Sequence[_Rank], run: RunDir, ended: Ended) -> Outcome:
     """The first cause wins: our timeout, a signal from outside, the first rank that broke by itself, an early exit."""
     if ended.timeout_s is not None:
-        return failed("timeout", f"still running after {ended.timeout_s:g} s (timeout={ended.timeout_s:g}); ended by us")
+        return failed(
+            "timeout", f"still running after {ended.timeout_s:g} s (timeout={ended.timeout_s:g}); ended by us"
+        )
     for end in ended.exits:
         if end.code < 0 and not end.ours:
             return by_signal(end.who if end.rank is None else f"rank {end.rank}", end.code)

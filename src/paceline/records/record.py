@@ -62,6 +62,13 @@ class Record:
     def time(self) -> dict[str, Any]:
         return self.plain["time"] or {}
 
+    @property
+    def score(self) -> tuple[str, float] | None:
+        """The task's main score on the test set, by name."""
+        named: dict[str, Any] = self.plain.get("score") or {}
+        value = self.test.get(str(named.get("name")))
+        return (str(named["name"]), float(value)) if value is not None else None
+
     def metric(self, name: str) -> float | None:
         """A number by its dotted path, None where the run has none."""
         value: Any = self.plain

@@ -22,9 +22,11 @@ class CellPlan(Frozen):
     settings: dict[str, Any]
     spec: dict[str, Any]
     folder: str
-    keys: list[str] = Field(default_factory=list)
+    keys: list[str] = Field(default_factory=list[str])
     skipped: str | None = None
-    reference: dict[str, float] = Field(default_factory=dict, description="the report's figures, by metric name")
+    reference: dict[str, float] = Field(
+        default_factory=dict[str, float], description="the report's figures, by metric name"
+    )
 
 
 class Conclusion(Frozen):
@@ -48,10 +50,10 @@ class StudyPlan(Frozen):
     repeats: int
     seed: int = 0
     baseline: str
-    source: str = Field("", description="where the reference figures come from")
+    source: str = Field(default="", description="where the reference figures come from")
     cells: list[CellPlan]
-    conclusions: list[Conclusion] = Field(default_factory=list)
-    notes: list[str] = Field(default_factory=list)
+    conclusions: list[Conclusion] = Field(default_factory=list[Conclusion])
+    notes: list[str] = Field(default_factory=list[str])
 
     model_config = {"populate_by_name": True}
 
@@ -112,7 +114,11 @@ def loose_study(path: Path) -> StudyRecord:
     if not groups:
         raise BadInput(f"{path}: no finished run and no study in it")
     specs = [records[0].spec for records in groups.values()]
-    swept = [name for name in specs[0] if len({repr(spec.get(name)) for spec in specs}) > 1 and name not in ("seed", "schema")]
+    swept = [
+        name
+        for name in specs[0]
+        if len({repr(spec.get(name)) for spec in specs}) > 1 and name not in ("seed", "schema")
+    ]
     cells: list[CellRecord] = []
     for index, records in enumerate(groups.values()):
         settings = {name: records[0].spec.get(name) for name in swept}

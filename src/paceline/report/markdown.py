@@ -7,7 +7,7 @@ import re
 from paceline.records.findings import StudyFindings
 from paceline.report import tables
 
-_SPECIAL = re.compile(r"([\\`*_\[\]|~#])")
+_SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")
 
 
 def escape(text: str) -> str:

@@ -35,13 +35,22 @@ def _reason(error: Mapping[str, Any]) -> str:
         return f"must be {bounds['expected']}"
     if kind == "value_error":
         return str(bounds["error"])
-    return _WORDS.get(kind, error["msg"][:1].lower() + error["msg"][1:])
+    message = str(error["msg"])
+    return _WORDS.get(str(kind), message[:1].lower() + message[1:])
 
 
 def _union(location: tuple[Any, ...]) -> bool:
     """Pydantic names the tried member of a union at the end of the location; users never typed it."""
     return bool(location) and str(location[-1]).split("[")[0] in {
-        "constrained-int", "constrained-float", "int", "float", "str", "literal", "function-after", "function-before", "bool",
+        "constrained-int",
+        "constrained-float",
+        "int",
+        "float",
+        "str",
+        "literal",
+        "function-after",
+        "function-before",
+        "bool",
     }
 
 
@@ -64,7 +73,9 @@ def problems(error: ValidationError, *, known: Iterable[str]) -> list[tuple[tupl
         text = " or ".join(dict.fromkeys(reasons)).replace(" or must be ", " or ")
         if place in values and not text.startswith("is required"):
             text += f"; got {values[place]!r}"
-            options = [word.strip("' ") for word in text.split("; got")[0].replace(" or ", ",").split(",") if "'" in word]
+            options = [
+                word.strip("' ") for word in text.split("; got")[0].replace(" or ", ",").split(",") if "'" in word
+            ]
             close = nearest(str(values[place]), [option.split("'")[-1] for option in options])
             text += f"; did you mean {close!r}?" if close else ""
         found.append((place, text))

@@ -36,7 +36,9 @@ def check_values(asked: Mapping[str, Any]) -> list[str]:
     except ValidationError as error:
         for place, text in problems(error, known=settings.names()):
             value = asked[str(place[0])]
-            found.append(f"{place[0]}={value}: {text.replace(f'; got {value!r}', '')}")  # the value stands there already
+            found.append(
+                f"{place[0]}={value}: {text.replace(f'; got {value!r}', '')}"
+            )  # the value stands there already
     return found
 
 
@@ -97,7 +99,9 @@ def resolve(
             {**own, **asked, "task": task, "params": dict(params), "source_sha256": source_sha256}
         )
     except ValidationError as error:
-        raise BadInput([f"{task}: its default {p[0]}: {text}" for p, text in problems(error, known=settings.names())]) from None
+        raise BadInput(
+            [f"{task}: its default {p[0]}: {text}" for p, text in problems(error, known=settings.names())]
+        ) from None
     spec = complete(spec, {**defaults, **asked}, known)
     assert not spec.autos(), f"unresolved: {spec.autos()}"
     broken = check(spec, known)

@@ -91,10 +91,12 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "target-in-reach",
-        lambda spec, known: spec.target is not None
-        and spec.task in BUILTIN
-        and BUILTIN[spec.task].accuracy
-        and not 0 < spec.target <= 1,
+        lambda spec, known: (
+            spec.target is not None
+            and spec.task in BUILTIN
+            and BUILTIN[spec.task].accuracy
+            and not 0 < spec.target <= 1
+        ),
         "target={target}: accuracies are fractions, so it must lie between 0 and 1 (97 % is 0.97)",
     ),
     Rule(

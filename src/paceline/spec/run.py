@@ -18,8 +18,12 @@ class Spec(Settings):
 
     schema_version: int = Field(SCHEMA, alias="schema")
     task: str = Field(description="a built-in task, or path/to/file.py[:Class]")
-    params: dict[str, int | float | bool | str | None] = Field(default_factory=dict, description="the task's own parameters")
-    source_sha256: str | None = Field(None, description="the user's task file, so that an edited file is another experiment")
+    params: dict[str, int | float | bool | str | None] = Field(
+        default_factory=dict, description="the task's own parameters"
+    )
+    source_sha256: str | None = Field(
+        None, description="the user's task file, so that an edited file is another experiment"
+    )
 
     model_config = {"populate_by_name": True}
 

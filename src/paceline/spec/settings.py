@@ -58,9 +58,7 @@ class Process(Frozen):
     device: Literal["cpu", "cuda", "auto"] = Field(
         "auto", description="where the model lives; auto: cuda where there is a GPU for every process, else cpu"
     )
-    threads: Count | Auto = Field(
-        "auto", description="CPU threads of each rank; auto: cores / processes, at least 1"
-    )
+    threads: Count | Auto = Field("auto", description="CPU threads of each rank; auto: cores / processes, at least 1")
     timeout: Duration = Field(
         0, description="longest wall time of the run (90, 20m, 2h); 0: no limit (a study gives each run 1h)"
     )

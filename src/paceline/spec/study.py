@@ -48,8 +48,8 @@ class Reference(Frozen):
 class Quick(Frozen):
     """What `--quick` changes: under two minutes on two cores, and no verdict on a report."""
 
-    settings: Values = Field(default_factory=dict)
-    sweep: Sweep = Field(default_factory=dict)
+    settings: Values = Field(default_factory=dict[str, Scalar])
+    sweep: Sweep = Field(default_factory=dict[str, list[Scalar]])
     repeats: Annotated[int, Field(ge=1)] = 3
 
 
@@ -57,15 +57,23 @@ class StudyFile(Frozen):
     study: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="its name: a folder below runs/")]
     about: str = ""
     task: str = Field(description="a built-in task, or path/to/file.py[:Class] (relative to this file)")
-    settings: Values = Field(default_factory=dict, description="settings of every cell")
-    sweep: Sweep = Field(default_factory=dict, description="settings with several values: every combination is a cell")
-    cells: list[Values] = Field(default_factory=list[Values], description="cells said one by one; combined with the sweep")
+    settings: Values = Field(default_factory=dict[str, Scalar], description="settings of every cell")
+    sweep: Sweep = Field(
+        default_factory=dict[str, list[Scalar]], description="settings with several values: every combination is a cell"
+    )
+    cells: list[Values] = Field(
+        default_factory=list[Values], description="cells said one by one; combined with the sweep"
+    )
     repeats: Annotated[int, Field(ge=1, le=1000)] = 5
-    order_seed: int = Field(0, description="seed of the order in which cells are run inside each block of repeats")
-    baseline: Values | None = Field(None, description="the cell that others are compared with; the first one otherwise")
+    order_seed: int = Field(
+        default=0, description="seed of the order in which cells are run inside each block of repeats"
+    )
+    baseline: Values | None = Field(
+        default=None, description="the cell that others are compared with; the first one otherwise"
+    )
     quick: Quick = Field(default_factory=Quick)
     reference: Reference | None = None
-    notes: list[str] = Field(default_factory=list, description="what a reader of the report must know")
+    notes: list[str] = Field(default_factory=list[str], description="what a reader of the report must know")
 
     @model_validator(mode="after")
     def _something_to_run(self) -> StudyFile:
@@ -77,10 +85,11 @@ class StudyFile(Frozen):
 
 def parse(document: yaml.Document) -> StudyFile:
     """The study, or BadInput with every problem at its place."""
-    if not isinstance(document.value, dict):
+    if not hasattr(document.value, "keys"):
         raise BadInput(f"{document.at(())}: a study file is a mapping with `study`, `task` and `sweep`")
     try:
-        file = StudyFile.model_validate(document.value)
+        value: Any = document.value
+        file = StudyFile.model_validate(value)
     except ValidationError as error:
         found: list[str] = []
         for place, text in problems(error, known=StudyFile.model_fields):

@@ -49,32 +49,34 @@ class TaskEntry:
 
 _MNIST = "unset: 10,000 + 2,000 real MNIST images that ship with Paceline; data=FOLDER: the full set"
 
-BUILTIN: Mapping[str, TaskEntry] = MappingProxyType({
-    entry.name: entry
-    for entry in (
-        TaskEntry(
-            name="features",
-            about="MLP 512-32-20 with BatchNorm on feature vectors (report A); without data=FOLDER generated, best possible accuracy 86 %",
-            target="paceline.worker.tasks.features:Features",
-            params=(
-                Param("hidden", "int", 32, "width of the hidden layer"),
-                Param("num_train", "int", 60_000, "generated training samples"),
-                Param("num_test", "int", 10_000, "generated test samples"),
+BUILTIN: Mapping[str, TaskEntry] = MappingProxyType(
+    {
+        entry.name: entry
+        for entry in (
+            TaskEntry(
+                name="features",
+                about="MLP 512-32-20 with BatchNorm on feature vectors (report A); without data=FOLDER generated, best possible accuracy 86 %",
+                target="paceline.worker.tasks.features:Features",
+                params=(
+                    Param("hidden", "int", 32, "width of the hidden layer"),
+                    Param("num_train", "int", 60_000, "generated training samples"),
+                    Param("num_test", "int", 10_000, "generated test samples"),
+                ),
+                defaults=MappingProxyType({"batch": 32, "lr": 1e-3, "epochs": 10}),
             ),
-            defaults=MappingProxyType({"batch": 32, "lr": 1e-3, "epochs": 10}),
-        ),
-        TaskEntry(
-            name="mnist-convnet",
-            about=f"two small convolutions on MNIST, 4,266 parameters (report B); {_MNIST}",
-            target="paceline.worker.tasks.mnist:ConvNet",
-            defaults=MappingProxyType({"batch": 32, "test_batch": 128, "lr": 5e-4, "epochs": 3}),
-        ),
-        TaskEntry(
-            name="lenet",
-            about=f"LeNet's three convolutions, 50,692 parameters (report D), or all of LeNet-5; {_MNIST}",
-            target="paceline.worker.tasks.mnist:LeNet",
-            params=(Param("full", "bool", False, "true: LeNet-5 with its two linear layers, 61,706 parameters"),),
-            defaults=MappingProxyType({"batch": 32, "test_batch": 128, "lr": 1e-3, "epochs": 3}),
-        ),
-    )
-})
+            TaskEntry(
+                name="mnist-convnet",
+                about=f"two small convolutions on MNIST, 4,266 parameters (report B); {_MNIST}",
+                target="paceline.worker.tasks.mnist:ConvNet",
+                defaults=MappingProxyType({"batch": 32, "test_batch": 128, "lr": 5e-4, "epochs": 3}),
+            ),
+            TaskEntry(
+                name="lenet",
+                about=f"LeNet's three convolutions, 50,692 parameters (report D), or all of LeNet-5; {_MNIST}",
+                target="paceline.worker.tasks.mnist:LeNet",
+                params=(Param("full", "bool", False, "true: LeNet-5 with its two linear layers, 61,706 parameters"),),
+                defaults=MappingProxyType({"batch": 32, "test_batch": 128, "lr": 1e-3, "epochs": 3}),
+            ),
+        )
+    }
+)

@@ -34,16 +34,19 @@ def read(text: str, *, path: str) -> Document:
         node: Any = YAML(typ="safe", pure=True).compose(text)  # pyright: ignore[reportUnknownMemberType]
         value: Any = YAML(typ="safe", pure=True).load(text)  # pyright: ignore[reportUnknownMemberType]
     except MarkedYAMLError as error:
-        mark: Any = error.problem_mark or error.context_mark  # pyright: ignore[reportUnknownMemberType]
-        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else path
-        what = " ".join(str(error.problem or error.context).split())  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        raise BadInput(f"{where}: not valid YAML: {what}") from None
+        raise BadInput(_syntax(error, path)) from None
     except (YAMLError, ValueError) as error:
         raise BadInput(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     marks: dict[Place, tuple[int, int]] = {}
     if node is not None:
         _walk(node, (), marks)
     return Document(path, value, marks)
+
+
+def _syntax(error: Any, path: str) -> str:
+    mark = error.problem_mark or error.context_mark
+    where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else path
+    return f"{where}: not valid YAML: {' '.join(str(error.problem or error.context).split())}"
 
 
 def read_file(path: Path) -> Document:

@@ -41,7 +41,9 @@ class Watcher(Protocol):
 def turns(plan: StudyPlan, specs: Mapping[str, Sequence[Spec]], folder: StudyDir) -> list[Turn]:
     cells = {cell.label: cell for cell in plan.cells if cell.skipped is None}
     sequence = order(list(cells), repeats=plan.repeats, seed=plan.seed)
-    return [Turn(label, repeat, specs[label][repeat], folder.run(cells[label].folder, repeat)) for label, repeat in sequence]
+    return [
+        Turn(label, repeat, specs[label][repeat], folder.run(cells[label].folder, repeat)) for label, repeat in sequence
+    ]
 
 
 def finished(turn: Turn, *, retry: bool = False) -> Record | None:
@@ -76,6 +78,8 @@ def run_all(
         if turn.run.path.exists():
             remove_tree(turn.run.path)  # an attempt that was interrupted, or a record that no longer counts
         watcher.starting(turn)
-        record = run_once(turn.spec, turn.run, tick=lambda elapsed, turn=turn: watcher.ticking(turn, elapsed), facts=facts)
+        record = run_once(
+            turn.spec, turn.run, tick=lambda elapsed, turn=turn: watcher.ticking(turn, elapsed), facts=facts
+        )
         walls[turn.label] = record.time["wall_s"]
         watcher.ended(turn, record)

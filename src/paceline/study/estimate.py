@@ -49,7 +49,9 @@ def from_trial(trial: Record, specs: Mapping[str, Spec]) -> dict[str, float]:
     return seconds
 
 
-def outlook(folder: StudyDir, specs: Mapping[str, Spec], done: Mapping[str, Sequence[Record]], *, baseline: str) -> Outlook:
+def outlook(
+    folder: StudyDir, specs: Mapping[str, Spec], done: Mapping[str, Sequence[Record]], *, baseline: str
+) -> Outlook:
     known = from_runs(done)
     if set(known) >= set(specs):
         return Outlook(known, "from the runs that are done")

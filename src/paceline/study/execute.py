@@ -57,7 +57,9 @@ def _text(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
 
 
-def describe(task: str, params: dict[str, object], *, data: str | None, seed: int, timeout_s: float, run: RunDir) -> TaskFacts:
+def describe(
+    task: str, params: dict[str, object], *, data: str | None, seed: int, timeout_s: float, run: RunDir
+) -> TaskFacts:
     """What a user's task is, found out by a short process of its own; problems come back as BadInput."""
     make_room(run)
     write_json(run.request, {"schema": 1, "task": task, "params": params, "data": data, "seed": seed})
@@ -69,9 +71,13 @@ def describe(task: str, params: dict[str, object], *, data: str | None, seed: in
             raise BadInput(found["problems"])
         return TaskFacts.load(found)
     if ended.timeout_s is not None:
-        raise BadInput(f"{task}: did not say what it is within {limit:g} s (its import, model() or data hangs); ended by us")
+        raise BadInput(
+            f"{task}: did not say what it is within {limit:g} s (its import, model() or data hangs); ended by us"
+        )
     code = ended.exits[0].code
     if code < 0:
         raise BadInput(f"{task}: {by_signal('the process that imported it', code).why}")
     tail = _text(run.log("describe", "err")).strip().splitlines()[-1:]
-    raise RunFailed(f"{task}: the process that imported it left with exit code {code}{': ' + tail[0] if tail else ''}", kind="exit")
+    raise RunFailed(
+        f"{task}: the process that imported it left with exit code {code}{': ' + tail[0] if tail else ''}", kind="exit"
+    )

@@ -57,7 +57,9 @@ def _find(cells: list[CellPlan], wanted: Mapping[str, Any], what: str) -> str:
     return found[0]
 
 
-def expand(file: StudyFile, make_spec: MakeSpec, check: Callable[[Mapping[str, Any]], list[str]], *, quick: bool) -> Expanded:
+def expand(
+    file: StudyFile, make_spec: MakeSpec, check: Callable[[Mapping[str, Any]], list[str]], *, quick: bool
+) -> Expanded:
     """`check` finds values that are wrong by themselves (bad input); what `make_spec` refuses is a cell with a reason."""
     swept = list(dict.fromkeys(name for cell in combinations(file) for name in cell))
     cells: list[CellPlan] = []
@@ -74,7 +76,9 @@ def expand(file: StudyFile, make_spec: MakeSpec, check: Callable[[Mapping[str, A
         try:
             first = make_spec(asked)
         except BadInput as error:
-            cells.append(CellPlan(label=label, settings=cell, spec=dict(asked), folder="", skipped="; ".join(error.problems)))
+            cells.append(
+                CellPlan(label=label, settings=cell, spec=dict(asked), folder="", skipped="; ".join(error.problems))
+            )
             continue
         repeats = [first.model_copy(update={"seed": first.seed + repeat}) for repeat in range(file.repeats)]
         specs[label] = repeats
@@ -100,7 +104,7 @@ def expand(file: StudyFile, make_spec: MakeSpec, check: Callable[[Mapping[str, A
 
 def _reference(file: StudyFile, cell: Mapping[str, Any]) -> dict[str, float]:
     rows = file.reference.rows if file.reference else []
-    return next((row.values for row in rows if matches(cell, row.cell)), {})
+    return next((row.values for row in rows if matches(cell, row.cell)), dict[str, float]())
 
 
 def _conclusions(file: StudyFile, cells: list[CellPlan]) -> list[records.Conclusion]:

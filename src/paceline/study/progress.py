@@ -27,7 +27,9 @@ def peek(run: RunDir) -> Progress:
         except ValueError:
             continue  # the first line of the tail is cut, the last may be half written
         if event.get("event") == "mark" and event["seconds"] > 0:
-            progress = Progress("training", event["epoch"] + 1, event["iteration"], event["num_global"] / event["seconds"])
+            progress = Progress(
+                "training", event["epoch"] + 1, event["iteration"], event["num_global"] / event["seconds"]
+            )
     return progress
 
 

@@ -63,7 +63,9 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
         raise RunFailed(f"{task.name}: model() returned a {type(model).__name__}, not a torch.nn.Module", kind="task")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise RunFailed(f"{task.name}: model() has no trainable parameter", kind="task")
-    model = model.to(device=world.device, dtype=dtype)  # before the optimizer, which holds on to the tensors it is given
+    model = model.to(
+        device=world.device, dtype=dtype
+    )  # before the optimizer, which holds on to the tensors it is given
     same_start(model, world)
     for split, feed in (("train", feeds.train), ("test", feeds.test)):
         _same_length(feed, world, what=f"{task.name}: {split}_data()")

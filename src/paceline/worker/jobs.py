@@ -76,7 +76,11 @@ def describe(run: RunDir) -> None:
     wrong += [f"{found.name}: parameter {name!r} has no default: give {name}=..." for name in lacking]
     if asked["data"] is not None and not found.takes_data:
         wrong.append(f"{found.name}: takes no data=; add a parameter `data` to it")
-    wrong += [f"{found.name}: its defaults name an {unknown('setting', key, names())}" for key in found.defaults if key not in names()]
+    wrong += [
+        f"{found.name}: its defaults name an {unknown('setting', key, names())}"
+        for key in found.defaults
+        if key not in names()
+    ]
     if wrong:
         raise BadInput(wrong)
     task = found.build(values, asked["data"])
@@ -104,7 +108,11 @@ def _data_facts(task: Task, split: str) -> DataFacts:
 
 def _layers(model: torch.nn.Module) -> list[dict[str, Any]]:
     return [
-        {"name": name, "type": type(module).__name__, "shapes": [list(p.shape) for p in module.parameters(recurse=False)]}
+        {
+            "name": name,
+            "type": type(module).__name__,
+            "shapes": [list(p.shape) for p in module.parameters(recurse=False)],
+        }
         for name, module in model.named_modules()
         if not list(module.children())
     ]

@@ -45,7 +45,9 @@ def train(parts: Parts, observe: Observer) -> Tally:
             local, total = evaluate(parts.model, parts.task, parts.test, spec, world)
         _write(observe, parts, "test", epoch, pace, local, lr, total=total)
         pace.epoch = Tally()
-        if (spec.epochs is not None and epoch + 1 >= spec.epochs) or (spec.steps is not None and pace.iteration >= spec.steps):
+        if (spec.epochs is not None and epoch + 1 >= spec.epochs) or (
+            spec.steps is not None and pace.iteration >= spec.steps
+        ):
             return total
     raise AssertionError("unreachable: the loop above returns")
 
@@ -73,7 +75,10 @@ class _Pace:
         settle(self.parts.world.device)
         spent = self.parts.watch.spent(*_TRAINING)
         self.parts.watch.switch("logging")
-        means = finite(self.window.means(), where=f"on rank {self.parts.world.rank} by iteration {self.iteration} (epoch {epoch + 1})")
+        means = finite(
+            self.window.means(),
+            where=f"on rank {self.parts.world.rank} by iteration {self.iteration} (epoch {epoch + 1})",
+        )
         self.observe.write(
             Mark(
                 epoch=epoch, iteration=self.iteration, local=means, num_local=self.window.num, num_global=self._num_global,

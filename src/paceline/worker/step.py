@@ -16,7 +16,12 @@ class EagerStep:
     """Forward, loss, backward, one reduction, update. On a GPU work is queued, so its phases cannot be told apart here: `step`."""
 
     def __init__(
-        self, model: torch.nn.Module, task: Task, optimizer: torch.optim.Optimizer, replicas: Replicated, watch: Stopwatch
+        self,
+        model: torch.nn.Module,
+        task: Task,
+        optimizer: torch.optim.Optimizer,
+        replicas: Replicated,
+        watch: Stopwatch,
     ) -> None:
         self.model, self.task, self.optimizer, self.replicas, self.watch = model, task, optimizer, replicas, watch
         told_apart = ("forward", "backward", "communication", "optimizer")

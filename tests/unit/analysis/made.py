@@ -35,7 +35,9 @@ def broken(why: str, *, kind: str = "task", seed: int = 0, **changes: Any) -> Re
     return run(1.0, seed=seed, outcome="failed", kind=kind, why=why, test=None, train=None, **changes)
 
 
-def cell(label: str, runs: Sequence[Record | None], *, planned: bool = True, skipped: str | None = None, **plan: Any) -> CellRecord:
+def cell(
+    label: str, runs: Sequence[Record | None], *, planned: bool = True, skipped: str | None = None, **plan: Any
+) -> CellRecord:
     """`None` in `runs` is a repeat still to be made."""
     records = tuple((repeat, record) for repeat, record in enumerate(runs) if record is not None)
     spec = {**(records[0][1].spec if records else {"on": "1x1", "batch": 32}), **plan.pop("spec", {})}
@@ -46,7 +48,9 @@ def cell(label: str, runs: Sequence[Record | None], *, planned: bool = True, ski
     return CellRecord(made, records)
 
 
-def timed(label: str, seconds: float, *, n: int = 5, accuracy: Sequence[float] | float = 0.9, **changes: Any) -> CellRecord:
+def timed(
+    label: str, seconds: float, *, n: int = 5, accuracy: Sequence[float] | float = 0.9, **changes: Any
+) -> CellRecord:
     """A cell whose runs share their seeds and their shake with every other such cell."""
     scores = [accuracy] * n if isinstance(accuracy, float) else list(accuracy)
     plan = {name: changes.pop(name) for name in ("planned", "settings", "reference") if name in changes}

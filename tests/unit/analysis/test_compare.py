@@ -107,6 +107,7 @@ def test_time_to_target_of_a_cell_that_missed_it_once_is_no_figure() -> None:
 
 def test_many_comparisons_are_paid_for() -> None:
     """p = 0.03 alone is a verdict; as one of twelve with nothing else it is not."""
+
     def noisy(label: str, shift: float, seed: int) -> CellRecord:
         rng = random.Random(seed)
         return cell(label, [run(10.0 * (shift + rng.gauss(0, 0.05)), seed=i) for i in range(5)])

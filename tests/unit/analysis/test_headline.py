@@ -16,7 +16,12 @@ def _headline(*cells: CellRecord, **plan: object) -> str:
 
 def _to_target(label: str, seconds: float, *, missed: tuple[int, ...] = ()) -> CellRecord:
     runs = [
-        run(seconds, seed=i, spec={"target": 0.9}, time={"to_target_s": None if i in missed else seconds * 0.9 + i / 100})
+        run(
+            seconds,
+            seed=i,
+            spec={"target": 0.9},
+            time={"to_target_s": None if i in missed else seconds * 0.9 + i / 100},
+        )
         for i in range(5)
     ]
     return cell(label, runs)
@@ -29,7 +34,9 @@ def test_names_the_fastest_with_its_interval_and_the_score() -> None:
 
 
 def test_says_when_the_runner_up_is_as_good() -> None:
-    assert "Not shown to differ from the runner-up, c." in _headline(timed("a", 20.0), timed("b", 10.0), timed("c", 10.05))
+    assert "Not shown to differ from the runner-up, c." in _headline(
+        timed("a", 20.0), timed("b", 10.0), timed("c", 10.05)
+    )
 
 
 def test_a_worse_score_is_said_plainly() -> None:
@@ -38,7 +45,9 @@ def test_a_worse_score_is_said_plainly() -> None:
 
 
 def test_prefers_a_fast_cell_whose_score_holds() -> None:
-    text = _headline(timed("a", 20.0, accuracy=SCORES), timed("b", 10.0, accuracy=WORSE), timed("c", 15.0, accuracy=SCORES))
+    text = _headline(
+        timed("a", 20.0, accuracy=SCORES), timed("b", 10.0, accuracy=WORSE), timed("c", 15.0, accuracy=SCORES)
+    )
     assert text.startswith("Use c: trains 1.33x as fast as a") and "b is faster still" in text and "worse" in text
 
 
@@ -65,7 +74,11 @@ def test_a_target_nobody_reached_leaves_training_time() -> None:
 
 def test_nothing_is_shown() -> None:
     text = _headline(timed("a", 10.0), timed("b", 10.02))
-    assert text.startswith("Nothing is shown: no cell differs from a in training time") and "2 %" in text and "n = 5" in text
+    assert (
+        text.startswith("Nothing is shown: no cell differs from a in training time")
+        and "2 %" in text
+        and "n = 5" in text
+    )
 
 
 def test_keep_the_baseline() -> None:
@@ -75,12 +88,17 @@ def test_keep_the_baseline() -> None:
 
 
 def test_too_few_runs() -> None:
-    assert _headline(timed("a", 10.0, n=2), timed("b", 5.0, n=2)) == "Nothing is shown: too few runs (n = 2; a verdict needs 3)."
+    assert (
+        _headline(timed("a", 10.0, n=2), timed("b", 5.0, n=2))
+        == "Nothing is shown: too few runs (n = 2; a verdict needs 3)."
+    )
 
 
 def test_one_cell_only() -> None:
     text = _headline(timed("a", 10.0))
-    assert text.startswith("Nothing to compare: there is one cell. a trains in 10 s") and "test accuracy 90.00 %" in text
+    assert (
+        text.startswith("Nothing to compare: there is one cell. a trains in 10 s") and "test accuracy 90.00 %" in text
+    )
 
 
 def test_one_cell_left_standing() -> None:

@@ -36,7 +36,10 @@ def test_failed_runs_are_in_no_figure() -> None:
 
 
 def test_time_parts_are_means_and_unknown_parts_stay_unknown() -> None:
-    runs = [run(1.0, time={"parts": {"forward": 2.0, "step": None}}), run(1.0, time={"parts": {"forward": 4.0, "step": None}})]
+    runs = [
+        run(1.0, time={"parts": {"forward": 2.0, "step": None}}),
+        run(1.0, time={"parts": {"forward": 4.0, "step": None}}),
+    ]
     assert findings(study(cell("a", runs))).cells[0].parts == {"forward": 3.0}
 
 

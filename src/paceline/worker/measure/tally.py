@@ -55,13 +55,17 @@ class Tally:
         names = spread_json(self.names, world)
         assert isinstance(names, list)
         if self.num and sorted(names) != sorted(self.names):
-            raise RunFailed(f"rank {world.rank} has scores {sorted(self.names)}, rank 0 has {sorted(names)}", kind="task")
+            raise RunFailed(
+                f"rank {world.rank} has scores {sorted(self.names)}, rank 0 has {sorted(names)}", kind="task"
+            )
         zero = torch.zeros((), dtype=torch.float64)
         rows = [self._sums.get(name, zero) for name in names] + [self._counts.get(name, zero) for name in names]
         message = torch.stack([row.cpu() for row in rows] + [torch.tensor(float(self.num), dtype=torch.float64)])
         sum_(message, world)
         total = Tally()
-        total.add({name: (message[i], message[len(names) + i]) for i, name in enumerate(names)}, int(message[-1].item()))
+        total.add(
+            {name: (message[i], message[len(names) + i]) for i, name in enumerate(names)}, int(message[-1].item())
+        )
         return total
 
 

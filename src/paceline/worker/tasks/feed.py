@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from paceline.base.errors import RunFailed
+from paceline.base.lifeline import die_with_parent
 from paceline.records.facts import DataKind
 from paceline.worker.tasks.order import Piece
-from paceline.base.lifeline import die_with_parent
 
 Collate = Callable[[list[Any]], Any]
 Cast = Callable[[Any], Any]
@@ -25,7 +25,9 @@ Cast = Callable[[Any], Any]
 
 class Feed(Protocol):
     kind: DataKind
-    num: int
+
+    @property
+    def num(self) -> int: ...
 
     def place(self, cast: Cast) -> None: ...
 
@@ -82,7 +84,7 @@ class DatasetFeed:
 
     kind: DataKind = "dataset"
 
-    def __init__(self, dataset: Dataset[Any], collate: Collate, workers: int, num: int) -> None:
+    def __init__(self, dataset: Any, collate: Collate, workers: int, num: int) -> None:
         self.num, self._cast, self._wanted = num, _as_is, _Wanted()
         self._loader = DataLoader(
             dataset, batch_sampler=self._wanted, collate_fn=collate, num_workers=workers, persistent_workers=workers > 0,
@@ -132,7 +134,9 @@ class StreamFeed:
     def _next(self, stream: Iterator[Any], position: int) -> Any:
         sample = next(stream, self)
         if sample is self:
-            raise RunFailed(f"a data stream ended after {position} of the {self.num} samples its __len__ states", kind="data")
+            raise RunFailed(
+                f"a data stream ended after {position} of the {self.num} samples its __len__ states", kind="data"
+            )
         return sample
 
 

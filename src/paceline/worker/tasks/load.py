@@ -59,7 +59,16 @@ def _bound(function: Callable[..., Any], given: Mapping[str, Any]) -> Callable[[
 
 def _param(name: str, parameter: inspect.Parameter) -> Param:
     hint = parameter.annotation
-    known = {int: "int", float: "float", bool: "bool", str: "str", "int": "int", "float": "float", "bool": "bool", "str": "str"}
+    known = {
+        int: "int",
+        float: "float",
+        bool: "bool",
+        str: "str",
+        "int": "int",
+        "float": "float",
+        "bool": "bool",
+        "str": "str",
+    }
     kind = known.get(hint) or known.get(type(parameter.default), "str")
     return Param(name, kind, None if parameter.default is _MISSING else parameter.default)
 
@@ -102,7 +111,9 @@ def _is_task(value: Any) -> bool:
 
 def _choose(module: ModuleType, path: Path, wanted: str | None) -> type[Any] | ModuleType:
     classes = {
-        name: value for name, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isclass(value) and value.__module__ == module.__name__
     }
     if wanted:
         if wanted not in classes:

@@ -38,7 +38,11 @@ class Task:
         if isinstance(value, tuple | list) and len(value) == 2:
             return value[0], float(value[1])
         if not isinstance(value, torch.Tensor) or value.numel() != 1:
-            kind = f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+            kind = (
+                f"a tensor of shape {list(value.shape)}"
+                if isinstance(value, torch.Tensor)
+                else f"a {type(value).__name__}"
+            )
             raise RunFailed(
                 f"{self.name}: loss(outputs, batch) returned {kind}; it must return one number (the mean over the batch) "
                 "or a pair (sum, count)",
@@ -128,7 +132,9 @@ def users_code(name: str, source: Path | None) -> Generator[None]:
     except PacelineError:
         raise
     except SystemExit as error:
-        raise RunFailed(f"{name}: the task called exit({error.code if error.code is not None else ''})", kind="task") from error
+        raise RunFailed(
+            f"{name}: the task called exit({error.code if error.code is not None else ''})", kind="task"
+        ) from error
     except Exception as error:
         text = " ".join(str(error).split()) or "no message"
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in text:

@@ -1,0 +1,59 @@
+"""From what a command returned to what the terminal or a script gets: the seam between `cli.py` and `report/`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from paceline.commands import run as runs
+from paceline.commands import study as studies
+from paceline.commands.report import Reported
+from paceline.records.record import Record
+from paceline.study.execute import plan_of
+
+
+def record(console: Console, value: Record) -> None:
+    from paceline.report.terminal import print_run
+
+    print_run(console, value)
+
+
+def findings(console: Console, reported: Reported) -> None:
+    from paceline.report.terminal import print_study
+
+    print_study(console, reported.found)
+
+
+def plain(reported: Reported) -> dict[str, Any]:
+    from paceline.report import plain
+
+    return plain.render(reported.found)
+
+
+def table(console: Console, title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    drawn = Table(*head, title=title, title_justify="left", header_style="bold")
+    for row in rows:
+        drawn.add_row(*row)
+    console.print(drawn, markup=False)
+
+
+def planned_run(what: runs.Ready) -> Iterator[str]:
+    """`paceline run --dry-run`: the exact commands."""
+    for process in what.plan.processes:
+        yield f"{process.who}: {process.command()}"
+
+
+def planned_study(what: studies.Ready) -> Iterator[str]:
+    """`paceline study --dry-run`: the matrix, and the commands of its first block."""
+    plan = what.expanded.plan
+    done = sum(len(records) for records in what.done().values())
+    yield f"{plan.name}: {len(what.all_turns())} runs, {done} of them done; in {what.folder.path}"
+    for cell in plan.cells:
+        yield f"  {cell.label}: " + (f"skipped: {cell.skipped}" if cell.skipped else f"{len(cell.keys)} runs")
+    for turn in what.all_turns()[: len(what.expanded.specs)]:
+        yield f"\n{turn.label}, repeat {turn.repeat + 1}, seed {turn.spec.seed}:"
+        for process in plan_of(turn.spec, turn.run).processes:
+            yield f"  {process.who}: {process.command()}"

@@ -1,0 +1,23 @@
+"""The synthetic studies, written once for all tests of this folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from paceline.analysis.study import findings
+from paceline.records.findings import StudyFindings
+from paceline.records.study import StudyRecord
+from unit.report import synthetic
+
+
+@pytest.fixture(scope="session")
+def scaling(tmp_path_factory: pytest.TempPathFactory) -> StudyRecord:
+    folder: Path = tmp_path_factory.mktemp("scaling")
+    return synthetic.write(synthetic.scaling_study(), folder)
+
+
+@pytest.fixture(scope="session")
+def found(scaling: StudyRecord) -> StudyFindings:
+    return findings(scaling)

@@ -1,0 +1,107 @@
+"""The page as text: whole, small, closed to user text. What it looks like in a browser is in `e2e/test_report_browser.py`."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.analysis.study import findings
+from paceline.records.findings import StudyFindings
+from paceline.records.study import StudyRecord, loose_study
+from paceline.report import charts, html
+from unit.report import synthetic
+
+
+@pytest.fixture(scope="module")
+def page(found: StudyFindings, scaling: StudyRecord) -> str:
+    return html.render(found, scaling)
+
+
+def _json(page: str, name: str) -> Any:
+    match = re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, re.S)
+    assert match is not None
+    return json.loads(match[1])
+
+
+def test_everything_is_on_the_page(page: str) -> None:
+    for text in (
+        "Use 2x2", "The report&#39;s conclusions", "Runs that did not complete", "Comparisons", "Scaling", "no difference shown",
+        "186 s", "97.77 %", "4 machines were asked for", "Example CPU 3.0 GHz", "torch 2.11.0", "commit 0123456789ab",
+    ):  # fmt: skip
+        assert text in page
+    assert "<b>4 GiB</b>" not in page and "&lt;b&gt;4 GiB&lt;/b&gt;" in page
+
+
+def test_the_charts(page: str) -> None:
+    assert list(_json(page, "chart-specs")) == [
+        "interval-time-to_target_s", "interval-time-training_s", "interval-throughput", "interval-test-accuracy",
+        "score", "loss", "score-time", "speedup", "ranks", "parts",
+    ]  # fmt: skip
+    assert page.count("<noscript><svg") == 10
+
+
+def test_nothing_is_loaded_from_outside(page: str) -> None:
+    head, _, rest = page.partition('<script type="module">')
+    tail = rest.partition("</script>")[2]  # without Vega's own code, which names its home pages
+    assert "default-src 'none'" in head
+    assert re.findall(r'(?:src|href)="(?!data:|#)[^"]*"', head + tail) == []
+    assert len(page.encode()) < 1_500_000
+
+
+def test_curves_hold_every_run_and_every_rank(found: StudyFindings, scaling: StudyRecord) -> None:
+    shown = charts.gallery(found, scaling)
+    epochs = shown.datasets["epochs"]
+    assert len([row for row in epochs if row["split"] == "test"]) == 19  # completed runs
+    assert all(row["epoch"] == [1, 2, 3, 4] for row in epochs)
+    ranks = next(chart for chart in shown.charts if chart.name == "ranks").spec
+    (values,) = ranks["datasets"].values() if "datasets" in ranks else (ranks["data"]["values"],)
+    assert {(row["cell"], row["rank"]) for row in values if row["cell"] == "2x2"} == {("2x2", r) for r in range(4)}
+    assert any(row["cell"] == "2x4" for row in values), "a failed cell still shows how far it came"
+
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{7*7}}"
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    cells = [
+        synthetic.Cell(f"a {EVIL}", {"on": "1x1"}, 4.0),
+        synthetic.Cell(f"b {EVIL}", {"on": "1x2"}, 3.0, broken={0: EVIL}),
+    ]
+    study = synthetic.write(
+        synthetic.Study(cells, name=EVIL, about=EVIL, source=EVIL, repeats=3, epochs=2, marks=2), tmp_path
+    )
+    page = html.render(replace(findings(study), notes=(EVIL,)), study)
+    assert (
+        "<script>alert" not in page and "<img src=x" not in page and "49" not in re.findall(r"<h1>(.*?)</h1>", page)[0]
+    )
+    labels = {row["cell"] for row in _json(page, "chart-data")["epochs"]}
+    assert labels == {f"a {EVIL}", f"b {EVIL}"}
+
+
+def test_json_in_a_script_cannot_end_it() -> None:
+    text = html.safe_json({"x": "</script><!--\u2028"})
+    assert "<" not in text and json.loads(text) == {"x": "</script><!--\u2028"}
+
+
+def test_many_cells_and_another_score(tmp_path: Path) -> None:
+    study = synthetic.write(synthetic.wide_study(), tmp_path)
+    page = html.render(findings(study), study)
+    assert "Mae by epoch" in page and len(page.encode()) < 1_500_000
+
+
+def test_one_loose_run(scaling: StudyRecord) -> None:
+    study = loose_study(scaling.cells[1].records[0][1].run_dir)
+    page = html.render(findings(study), study)
+    assert "Nothing to compare" in page and "interval-" not in page and "Training loss of each rank" in page
+
+
+@pytest.mark.parametrize("cell", [{"skipped": "no GPU"}, {"repeats": 0}, {"broken": {0: "x", 1: "x"}}])
+def test_a_study_without_a_completed_run(tmp_path: Path, cell: dict[str, Any]) -> None:
+    made = synthetic.Study([synthetic.Cell("1x1", {"on": "1x1"}, 4.0, **cell)], repeats=2)
+    study = synthetic.write(made, tmp_path)
+    assert "Nothing is shown: no run completed" in html.render(findings(study), study)
