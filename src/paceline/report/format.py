@@ -33,7 +33,7 @@ def scale(unit: str, like: float) -> Scale:
 
 
 def _decimals(value: float, spread: float) -> int:
-    """Two digits of the spread, at least three of the value; no more than six places."""
+    """Two digits of the spread, but at least three and at most five of the value."""
     of_value = 2 - math.floor(math.log10(abs(value))) if value else 2
     of_spread = 1 - math.floor(math.log10(spread)) if spread > 0 else 0
     return max(0, min(6, of_value), min(6, of_spread, of_value + 2))

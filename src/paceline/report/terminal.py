@@ -48,10 +48,11 @@ def print_study(console: Console, found: StudyFindings) -> None:
     console.print(Text(found.name, style="bold"), Text(found.about, style="dim"))
     console.print(Padding(Text(found.headline, style="bold cyan"), (1, 0, 0, 2)))
     short = tables.told(found)
+    left = len(found.comparisons) - len(short.comparisons)
     for table in tables.all_tables(short):
         _section(console, table)
-    if left := len(found.comparisons) - len(short.comparisons):
-        console.print(Text(f"{left} more comparisons, none with a difference shown, are in the report.", style="dim"))
+        if left and table.name == "comparisons":
+            console.print(Text(f"{left} more, none with a difference shown, are in the report.", style="dim"))
     if found.notes:
         console.print()
     for note in found.notes:

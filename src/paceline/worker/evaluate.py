@@ -8,7 +8,7 @@ from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 from paceline.worker.measure.tally import LOSS, Tally
 from paceline.worker.tasks.feed import Feed
-from paceline.worker.tasks.order import test_pieces
+from paceline.worker.tasks.order import evaluation_pieces
 from paceline.worker.tasks.task import Task
 from paceline.worker.transform.buffers import reconcile
 from paceline.worker.world.join import World
@@ -20,7 +20,7 @@ def evaluate(model: torch.nn.Module, task: Task, feed: Feed, spec: Spec, world: 
     local = Tally()
     was_training = model.training
     model.eval()
-    pieces = test_pieces(feed.num, batch=spec.test_batch, rank=world.rank, world_size=world.size)
+    pieces = evaluation_pieces(feed.num, batch=spec.test_batch, rank=world.rank, world_size=world.size)
     with torch.no_grad():
         for piece, batch in zip(pieces, feed.batches(pieces), strict=True):
             num = len(piece.ids)

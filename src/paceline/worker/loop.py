@@ -13,7 +13,7 @@ from paceline.worker.measure.clock import wall
 from paceline.worker.measure.device import settle
 from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import Tally, finite
-from paceline.worker.tasks.order import epoch_order, train_pieces
+from paceline.worker.tasks.order import epoch_order, training_pieces
 from paceline.worker.tasks.task import users_code
 from paceline.worker.transform.optim import learning_rate, set_learning_rate
 
@@ -30,7 +30,7 @@ def train(parts: Parts, observe: Observer) -> Tally:
         set_learning_rate(parts.optimizer, lr)
         watch.switch("data")
         order = epoch_order(parts.train.num, seed=spec.seed, epoch=epoch, shuffle=spec.shuffle)
-        pieces = train_pieces(order, batch=spec.batch, rank=world.rank, world_size=world.size)
+        pieces = training_pieces(order, batch=spec.batch, rank=world.rank, world_size=world.size)
         if spec.steps is not None:
             pieces = pieces[: spec.steps - pace.iteration]
         with users_code(parts.task.name, parts.task.source):

@@ -37,6 +37,15 @@ def test_a_wide_interval_does_not_confirm_equality() -> None:
     assert _judged(a, b, "test.accuracy", "equal").verdict == "no difference shown"
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_both_ends_of_the_interval_must_lie_within(sign: int) -> None:
+    """-0.5 points, interval -1.1 to +0.1: no difference shown, but "the same" is not shown either."""
+    changes = [sign * change for change in (-0.0099, -0.0099, -0.005, -0.0001, -0.0001)]
+    a = timed("a", 1.0, accuracy=[0.9] * 5)
+    b = timed("b", 1.0, accuracy=[0.9 + change for change in changes])
+    assert _judged(a, b, "test.accuracy", "equal").verdict == "no difference shown"
+
+
 def test_quick_is_not_tested() -> None:
     found = _judged(timed("a", 20.0), timed("b", 10.0), "time.training_s", "lower", quick=True)
     assert found.verdict == "not tested" and "scaled down" in found.why

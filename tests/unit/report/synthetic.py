@@ -1,4 +1,4 @@
-"""Studies that nobody ran, on disk as real ones are: events through EventLog, records through gather. Figures are drawn from a pinned seed."""
+"""Studies that nobody ran, on disk as real ones are: events through EventLog, records through gather, from a pinned seed."""
 
 from __future__ import annotations
 

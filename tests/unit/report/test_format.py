@@ -36,8 +36,8 @@ def test_numbers(value: float | None, unit: str, text: str) -> None:
     assert show.number(value, unit) == text
 
 
-def test_intervals_show_two_digits_of_the_spread() -> None:
-    assert show.interval(Interval(198.99, 198.95, 199.03, 5, (), 0.032), "s") == "198.990 ± 0.032 s [198.950, 199.030]"
+def test_intervals_show_as_many_digits_as_the_spread_allows() -> None:
+    assert show.interval(Interval(198.99, 198.95, 199.03, 5, (), 0.032), "s") == "198.99 ± 0.03 s [198.95, 199.03]"
     assert show.interval(Interval(0.9777, 0.97, 0.98, 3, (), 0.002), "fraction") == "97.77 ± 0.20 % [97.00, 98.00]"
 
 

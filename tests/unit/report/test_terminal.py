@@ -35,8 +35,10 @@ def test_a_study_answers_first(found: StudyFindings) -> None:
 
 def test_markup_in_user_text_is_text(found: StudyFindings) -> None:
     console = _console()
-    terminal.print_study(console, replace(found, headline="[red]x[/red]", notes=("[bold]y",)))
-    assert "[red]x[/red]" in _text(console) and "[bold]y" in _text(console)
+    cell = replace(found.cells[0], label="[red]z")
+    terminal.print_study(console, replace(found, headline="[red]x[/red]", notes=("[bold]y",), cells=(cell,)))
+    for text in ("[red]x[/red]", "[bold]y", "[red]z"):
+        assert text in _text(console)
 
 
 def test_a_run(scaling: StudyRecord) -> None:

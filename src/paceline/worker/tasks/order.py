@@ -27,7 +27,7 @@ def epoch_order(num: int, *, seed: int, epoch: int, shuffle: bool) -> Ids:
     return np.random.Generator(np.random.PCG64([seed, epoch])).permutation(num).astype(np.int64)
 
 
-def train_pieces(order: Ids, *, batch: int, rank: int, world_size: int) -> list[Piece]:
+def training_pieces(order: Ids, *, batch: int, rank: int, world_size: int) -> list[Piece]:
     """Global batches cut from the order, each split over ranks; the last may be short, and a rank may get nothing of it."""
     pieces: list[Piece] = []
     for start in range(0, len(order), batch):
@@ -37,7 +37,7 @@ def train_pieces(order: Ids, *, batch: int, rank: int, world_size: int) -> list[
     return pieces
 
 
-def test_pieces(num: int, *, batch: int, rank: int, world_size: int) -> list[Piece]:
+def evaluation_pieces(num: int, *, batch: int, rank: int, world_size: int) -> list[Piece]:
     """The rank's contiguous share of the test set in batches of at most `batch`; no padding, possibly nothing."""
     low, high = share(num, rank=rank, world_size=world_size)
     ids = np.arange(low, high, dtype=np.int64)

@@ -1,0 +1,82 @@
+"""One row a setting: a value that is not its default, and where a real run shows that it was applied. A setting without a row fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paceline
+from paceline.records.events import Epoch, Mark
+from paceline.spec.settings import Settings
+
+COUNTED = str(Path(__file__).parents[1] / "dist" / "counted.py")
+
+# Settings that can be shown together, in one run.
+TOGETHER: dict[str, Any] = {
+    "on": "1x2", "launcher": "spawn", "device": "cpu", "threads": 2, "timeout": 90, "batch": 8, "test_batch": 3,
+    "shuffle": False, "optimizer": "sgd", "lr": 0.5, "lr_decay": 1.0, "weight_decay": 0.25, "momentum": 0.5, "epochs": 2,
+    "precision": "fp64", "buffers": "rank0", "seed": 5, "log_every": 2, "target": 100.0, "backend": "gloo",
+}  # fmt: skip
+# Settings shown by a run of their own.
+APART: dict[str, dict[str, Any]] = {
+    "batch_per_rank": {"batch_per_rank": 3, "on": "1x2", "steps": 1},
+    "steps": {"steps": 7},
+    "workers": {"workers": 1, "kind": "dataset", "steps": 1},
+    "data": {},  # a task of our own cannot show it: tests/unit/worker/tasks reads folders
+}
+
+
+def test_every_setting_has_a_row() -> None:
+    assert sorted([*TOGETHER, *APART]) == sorted(Settings.model_fields)
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> paceline.Record:
+    return paceline.run(COUNTED, out=tmp_path_factory.mktemp("settings") / "run", num_train=20, num_test=11, **TOGETHER)
+
+
+def test_what_was_asked_was_applied(record: paceline.Record) -> None:
+    assert record.completed, record.why
+    applied = record["applied"]
+    for name in ("device", "threads", "precision", "buffers", "backend"):
+        assert applied[name] == TOGETHER[name], name
+    assert applied["world_size"] == 2
+    assert applied["dtypes"] == {"parameters": ["float64"]}
+    assert applied["optimizer"] == {"class": "SGD", "lr": 0.5, "weight_decay": 0.25, "momentum": 0.5}
+
+
+def test_the_events_show_the_rest(record: paceline.Record) -> None:
+    events = [event for rank, event in record.events() if rank == 0]
+    epochs = [event for event in events if isinstance(event, Epoch) and event.split == "train"]
+    marks = [event.iteration for event in events if isinstance(event, Mark)]
+    assert [epoch.lr for epoch in epochs] == [0.5, 0.25], "lr / (1 + lr_decay * epoch)"
+    assert [epoch.iteration for epoch in epochs] == [3, 6], "20 samples in batches of 8, two epochs"
+    assert marks == [2, 3, 4, 5, 6], "log_every=2, the end of the warm-up (5), and the end of an epoch"
+    assert record.time["to_target_s"] is not None, "a mean id of 5 is below the target of 100"
+    assert (record.run_dir / "logs" / "spawn.err").exists(), "the mother process of launcher=spawn"
+
+
+def test_shuffle_and_seed_decide_the_order(tmp_path: Path) -> None:
+    """The first batch of two samples, by its ids: in order, shuffled, shuffled otherwise."""
+    firsts: list[float] = []
+    for index, (shuffle, seed) in enumerate(((False, 1), (True, 1), (True, 2))):
+        run = paceline.run(
+            COUNTED, out=tmp_path / str(index), shuffle=shuffle, seed=seed, steps=1, batch=2, num_train=1000
+        )
+        firsts.append(run.train["id"])
+    assert firsts[0] == 0.5
+    assert len(set(firsts)) == 3
+
+
+@pytest.mark.parametrize("name", [name for name, words in APART.items() if words])
+def test_settings_of_their_own(name: str, tmp_path: Path) -> None:
+    run = paceline.run(COUNTED, out=tmp_path / "run", **APART[name])
+    assert run.completed, run.why
+    shown = {
+        "batch_per_rank": run.spec["batch"] == 6 and run.train["seen"] == 6,
+        "steps": run["history"][-1]["iteration"] == 7 and run.spec["epochs"] is None,
+        "workers": run["applied"]["data"]["train"] == "dataset" and run.spec["workers"] == 1,
+    }
+    assert shown[name]

@@ -1,0 +1,54 @@
+"""A task that proves which samples were seen: every sample is its own id, and the scores are sums over ids."""
+
+import torch
+from torch.utils.data import Dataset, IterableDataset
+
+
+class Ids(Dataset):
+    def __init__(self, num):
+        self.num = num
+
+    def __len__(self):
+        return self.num
+
+    def __getitem__(self, index):
+        return torch.tensor([float(index)]), torch.tensor(float(index))
+
+
+class Stream(IterableDataset):
+    def __init__(self, num):
+        self.num = num
+
+    def __len__(self):
+        return self.num
+
+    def __iter__(self):
+        for index in range(self.num):
+            yield torch.tensor([float(index)]), torch.tensor(float(index))
+
+
+class Counted:
+    better = "lower"
+
+    def __init__(self, num_train: int = 10, num_test: int = 5, kind: str = "tensors"):
+        self.num_train, self.num_test, self.kind = num_train, num_test, kind
+
+    def model(self):
+        return torch.nn.Linear(1, 1)
+
+    def _data(self, num):
+        ids = torch.arange(num, dtype=torch.float32)
+        return {"tensors": (ids[:, None], ids), "dataset": Ids(num), "stream": Stream(num)}[self.kind]
+
+    def train_data(self):
+        return self._data(self.num_train)
+
+    def test_data(self):
+        return self._data(self.num_test)
+
+    def loss(self, outputs, batch):
+        return (outputs * 0).sum() + 1.0 + outputs.sum() * 1e-6
+
+    def score(self, outputs, batch):
+        ids = batch[1].double()
+        return {"id": (ids.sum(), len(ids)), "square": ((ids * ids).sum(), len(ids)), "few": (1.0, 0.5)}

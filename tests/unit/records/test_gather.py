@@ -1,0 +1,103 @@
+"""How a run is judged from what its ranks wrote and how their processes ended: the first cause wins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.records.events import Applied, Broke, Epoch, EventLog, Finished, Mark, Started
+from paceline.records.gather import Ended, Exit, gather
+from paceline.records.layout import RunDir
+from paceline.records.outcome import failed
+from paceline.spec.run import Spec
+
+SPEC = Spec(task="mnist-convnet", on="1x2", threads=1, device="cpu", weight_decay=0.0, target=0.9)
+T0 = 1000.0
+
+
+def epoch(number: int, accuracy: float, t: float) -> Epoch:
+    means: Any = {"loss": 1 - accuracy, "accuracy": accuracy}
+    return Epoch("test", number, number * 10, means, 5, means, 10, 10, 0.1, t)
+
+
+def write(run: RunDir, rank: int, *, last: object, world: int = 2, digest: str = "aa") -> None:
+    log = EventLog(run.events(rank))
+    log.write(Started(rank, "host", 1, T0 + 0.1))
+    log.write(Applied({"world_size": world}, T0 + 1))
+    log.write(Mark(0, 5, {"loss": 1.0}, 20, 40, 9.0, True, T0 + 2))
+    log.write(Mark(0, 15, {"loss": 1.0}, 20, 80, 1.0, False, T0 + 3))
+    for event in (epoch(0, 0.8, T0 + 4), epoch(1, 0.95, T0 + 6), epoch(2, 0.97, T0 + 8)):
+        log.write(event)
+    if last == "finished":
+        parts = {"startup": 1.0, "forward": 3.0 + rank, "backward": 3.0}
+        memory = {"rss_bytes": 100 + rank, "peak_bytes": None}
+        log.write(Finished(parts, 6.0 + rank, memory, digest, 7, {"name": "accuracy", "better": "higher"}, T0 + 8.5))
+    elif isinstance(last, Broke):
+        log.write(last)
+    log.close()
+
+
+def judged(tmp_path: Path, lasts: list[object], ended: Ended, **more: Any) -> dict[str, Any]:
+    run = RunDir(tmp_path)
+    for rank, last in enumerate(lasts):
+        write(run, rank, last=last, **more)
+    return gather(run, SPEC, ended, fingerprint={})
+
+
+def ended(*codes: int, ours: bool = False, **more: Any) -> Ended:
+    return Ended(
+        T0, 9.0, tuple(Exit(f"rank_{i:05d}", i, code, ours and code != 0) for i, code in enumerate(codes)), **more
+    )
+
+
+def test_a_completed_run_in_known_figures(tmp_path: Path) -> None:
+    found = judged(tmp_path, ["finished", "finished"], ended(0, 0))
+    assert (found["outcome"], found["why"]) == ("completed", None)
+    assert found["throughput"] == 80.0, "80 samples in one second; the warm-up is dropped"
+    assert found["time"]["to_target_s"] == 6.0, "the end of the first evaluation at or above 0.9"
+    assert found["time"]["wall_s"] == 9.0
+    assert sum(value or 0 for value in found["time"]["parts"].values()) == pytest.approx(9.0)
+    assert found["time"]["training_s"] == 7.0, "the rank that trained longest"
+    assert found["memory"]["rss_bytes"] == 101
+    assert found["test"] == {"loss": pytest.approx(0.03), "accuracy": 0.97, "evaluated": 10, "of": 10}
+
+
+PEER = Broke("peer", "another rank went away", T0 + 5)
+TASK = Broke("task", "t.py: ValueError: no", T0 + 5.1)
+
+ENDS: dict[str, tuple[list[object], Ended, str, str]] = {
+    "timeout": ([None, None], ended(-15, -15, ours=True, timeout_s=5.0), "timeout", "timeout=5"),
+    "a signal from outside": ([None, PEER], ended(-9, 1), "killed", "rank 0 was killed by SIGKILL"),
+    "a crash": ([None, PEER], ended(-11, 1), "crash", "rank 0 crashed with SIGSEGV"),
+    "the cause, not the consequence": ([PEER, TASK], ended(1, 1), "task", "ValueError"),
+    "ended by us": ([TASK, None], ended(1, -15, ours=True), "task", "ValueError"),
+    "an early exit": ([None, "finished"], ended(3, 0), "exit", "exit code 3"),
+    "an early exit that says all is well": (["finished", None], ended(0, 0), "exit", "rank 1 left before"),
+    "the launcher's word": ([PEER, None], ended(1, 0, said=failed("killed", "rank 1 was killed")), "killed", "rank 1"),
+}
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_the_first_cause_wins(what: str, tmp_path: Path) -> None:
+    lasts, end, kind, said = ENDS[what]
+    found = judged(tmp_path, lasts, end)
+    assert (found["outcome"], found["kind"]) == ("failed", kind)
+    assert said in found["why"]
+    assert found["weights_hash"] is None
+
+
+def test_ranks_that_trained_different_models_fail(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    write(run, 0, last="finished", digest="aa")
+    write(run, 1, last="finished", digest="bb")
+    found = gather(run, SPEC, ended(0, 0), fingerprint={})
+    assert found["kind"] == "mismatch" and "different weights" in found["why"]
+
+
+def test_ranks_under_different_settings_fail(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    write(run, 0, last="finished")
+    write(run, 1, last="finished", world=1)
+    assert gather(run, SPEC, ended(0, 0), fingerprint={})["kind"] == "mismatch"

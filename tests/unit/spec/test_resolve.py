@@ -1,0 +1,114 @@
+"""What was typed becomes a complete spec, or every problem at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paceline.base.errors import BadInput
+from paceline.spec.host import Host
+from paceline.spec.resolve import check_values, parameters, resolve
+from paceline.spec.rules import RULES, DataShape, Known, check
+from paceline.spec.run import Spec
+from paceline.spec.tasks import BUILTIN, Param
+
+HOST = Host(cores=8, memory_bytes=16 << 30, gpus=0, torch="2.13.0+cpu")
+GPUS = Host(cores=8, memory_bytes=16 << 30, gpus=2, torch="2.13.0")
+KNOWN = Known(HOST, DataShape("tensors"))
+
+
+def spec(known: Known = KNOWN, task: str = "mnist-convnet", **asked: Any) -> Spec:
+    return resolve(task, asked, params={}, defaults=BUILTIN[task].defaults, known=known)
+
+
+def problems(known: Known = KNOWN, **asked: Any) -> list[str]:
+    with pytest.raises(BadInput) as caught:
+        spec(known, **asked)
+    return caught.value.problems
+
+
+def test_defaults_are_the_tasks_then_the_users() -> None:
+    found = spec(lr=0.1)
+    assert (found.lr, found.batch, found.test_batch, found.epochs) == (0.1, 32, 128, 3)
+
+
+def test_no_auto_is_left() -> None:
+    found = spec(on="1x3")
+    assert found.autos() == []
+    assert (found.threads, found.device, found.weight_decay) == (2, "cpu", 0.0)
+    assert spec(optimizer="adamw").weight_decay == 0.01
+
+
+@pytest.mark.parametrize(("on", "device"), [("1x1", "cuda"), ("1x2", "cuda"), ("1x3", "cpu")])
+def test_auto_takes_the_gpus_where_there_is_one_each(on: str, device: str) -> None:
+    assert spec(Known(GPUS), on=on).device == device
+
+
+def test_a_cpu_build_of_torch_sees_no_gpu() -> None:
+    assert spec(Known(Host(8, 16 << 30, 2, "2.13.0+cpu"))).device == "cpu"
+
+
+def test_batch_per_rank_grows_the_global_batch() -> None:
+    found = spec(on="1x4", batch_per_rank=16)
+    assert (found.batch, found.batch_per_rank) == (64, 16)
+
+
+def test_steps_replace_the_tasks_epochs() -> None:
+    assert (spec(steps=9).steps, spec(steps=9).epochs) == (9, None)
+
+
+def test_a_stream_is_not_shuffled_unless_asked() -> None:
+    stream = Known(HOST, DataShape("stream"))
+    assert spec(stream).shuffle is False
+    assert spec().shuffle is True
+
+
+def test_all_problems_at_once() -> None:
+    found = check_values({"batch": "abc", "lr": -1, "optimizer": "adm", "epochs": 1, "steps": 1})
+    assert len(found) == 4
+    assert any("did you mean 'adam'" in text for text in found)
+
+
+def test_parameters_are_converted_or_refused() -> None:
+    params = (Param("hidden", "int", 3), Param("deep", "bool", False), Param("rate", "float", 0.5))
+    assert parameters(params, {"hidden": "8", "deep": "yes"}, task="t")[0] == {"hidden": 8, "deep": True, "rate": 0.5}
+    wrong = parameters(params, {"hidden": "x", "deep": "perhaps", "hiden": "1"}, task="t")[1]
+    assert len(wrong) == 3
+    assert "did you mean 'hidden'?" in wrong[0]
+
+
+# One breaking spec for every rule: a rule nobody can break, or a new one without a row, fails below.
+BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
+    "torch-installed": (Known(Host(8, 16 << 30, 0, None)), {}),
+    "one-machine": (KNOWN, {"on": "2x1"}),
+    "ranks-fit-memory": (KNOWN, {"on": "1x999", "batch": 1000}),
+    "sample-for-every-rank": (KNOWN, {"on": "1x4", "batch": 3}),
+    "cuda-present": (KNOWN, {"device": "cuda"}),
+    "a-gpu-each": (Known(GPUS), {"device": "cuda", "on": "1x3"}),
+    "momentum-has-a-place": (KNOWN, {"optimizer": "adam", "momentum": 0.9}),
+    "data-exists": (KNOWN, {"data": "/nowhere/at/all"}),
+    "target-in-reach": (KNOWN, {"target": 97}),
+    "target-has-a-direction": (Known(HOST, DataShape("tensors"), knows_better=False), {"target": 0.5}),
+    "workers-have-work": (KNOWN, {"workers": 2}),
+    "stream-has-its-order": (Known(HOST, DataShape("stream")), {"shuffle": True}),
+    "stream-in-the-rank": (Known(HOST, DataShape("stream")), {"workers": 1, "shuffle": False}),
+}
+
+
+@pytest.mark.parametrize("rule", [rule.name for rule in RULES])
+def test_each_rule_refuses_and_only_it(rule: str) -> None:
+    known, asked = BREAKING[rule]
+    found = problems(known, **asked)
+    assert [text for text in found if f"(rule: {rule})" in text], found
+    assert len(found) == 1, found
+    assert "{" not in found[0], "every word of the sentence is filled in"
+
+
+def test_a_sound_spec_breaks_no_rule() -> None:
+    assert check(spec(on="1x2", batch=64), KNOWN) == []
+
+
+def test_the_key_is_the_experiment() -> None:
+    assert spec().key() == spec(timeout=9).key(), "how long we would wait is not what is computed"
+    assert spec().key() != spec(seed=9).key()

@@ -1,0 +1,88 @@
+"""From a file to cells: combinations, refusals as cells, paired seeds, blocks, and the time it will take."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from paceline.base.errors import BadInput
+from paceline.commands.prepare import prepare
+from paceline.commands.study import _expand
+from paceline.records.record import Record
+from paceline.spec.study import StudyFile
+from paceline.study.estimate import from_runs, from_trial, repeats_for
+from paceline.study.expand import Expanded
+from paceline.study.order import order
+
+
+def expand(**file: object) -> Expanded:
+    study = StudyFile.model_validate({"study": "s", "task": "mnist-convnet", **file})
+    return _expand(study, prepare(study.task, {}), quick=False)
+
+
+def test_every_combination_is_a_cell() -> None:
+    found = expand(sweep={"on": ["1x1", "1x2"], "batch": [32, 64]}, repeats=3)
+    assert [cell.label for cell in found.plan.cells] == [
+        "on=1x1 batch=32", "on=1x1 batch=64", "on=1x2 batch=32", "on=1x2 batch=64",
+    ]  # fmt: skip
+    assert len({cell.folder for cell in found.plan.cells}) == 4
+    assert len({key for cell in found.plan.cells for key in cell.keys}) == 12
+
+
+def test_seeds_are_paired_across_cells() -> None:
+    found = expand(sweep={"batch": [32, 64]}, repeats=3)
+    assert {tuple(spec.seed for spec in specs) for specs in found.specs.values()} == {(123, 124, 125)}
+
+
+def test_a_refusal_is_a_cell_with_its_reason() -> None:
+    found = expand(sweep={"on": ["1x1", "2x1"]})
+    assert [bool(cell.skipped) for cell in found.plan.cells] == [False, True]
+    assert "one-machine" in str(found.plan.cells[1].skipped)
+    assert list(found.specs) == ["on=1x1"]
+
+
+def test_nothing_left_to_run_is_bad_input() -> None:
+    with pytest.raises(BadInput, match="one-machine"):
+        expand(sweep={"on": ["2x1", "2x2"]})
+
+
+def test_a_wrong_value_is_bad_input_not_a_cell() -> None:
+    with pytest.raises(BadInput, match="batch=none"):
+        expand(sweep={"batch": [32, "none"]})
+
+
+@pytest.mark.parametrize(("wanted", "said"), [({"on": "1x9"}, "no cell is"), ({"batch": 32}, "2 cells are")])
+def test_a_baseline_is_one_cell(wanted: dict[str, object], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        expand(sweep={"on": ["1x1", "1x2"], "batch": [32, 64]}, baseline=wanted)
+
+
+def test_a_study_gives_a_run_an_hour_unless_told() -> None:
+    assert expand(sweep={"batch": [32]}).specs["batch=32"][0].timeout == 3600
+    assert expand(sweep={"batch": [32]}, settings={"timeout": "2h"}).specs["batch=32"][0].timeout == 7200
+
+
+def test_blocks_hold_each_cell_once_in_an_order_that_stays() -> None:
+    labels = list("abcdef")
+    runs = order(labels, repeats=4, seed=1)
+    for repeat in range(4):
+        assert Counter(label for label, r in runs[repeat * 6 : repeat * 6 + 6] if r == repeat) == Counter(labels)
+    assert order(labels, repeats=2, seed=1) == runs[:12], "more repeats later keep the blocks that were"
+    assert len({tuple(label for label, r in runs if r == repeat) for repeat in range(4)}) > 1, "shuffled"
+
+
+def record(wall: float, **more: object) -> Record:
+    return Record({"outcome": "completed", "spec": {}, "time": {"wall_s": wall}, **more})
+
+
+def test_estimates_are_arithmetic() -> None:
+    assert from_runs({"a": [record(2.0), record(4.0)], "b": []}) == {"a": 3.0}
+    parts = {"startup": 2.0, "shutdown": 0.5, "evaluation": 0.25}
+    trial = Record(
+        {"outcome": "completed", "spec": {}, "time": {"parts": parts}, "throughput": 100.0, "train": {"of": 1000}}
+    )
+    spec = expand(sweep={"batch": [100]}, settings={"epochs": 3}).specs["batch=100"][0]
+    assert from_trial(trial, {"x": spec}) == {"x": 2.0 + 0.5 + 30.0 + 0.75}
+    assert repeats_for(100.0, 30.0) == 3
+    assert repeats_for(10.0, 30.0) == 1
