@@ -91,9 +91,8 @@ def main() -> None:
         print(json.dumps(result, indent=1))
         return
     for name, row in found.items():
-        print(
-            f"{name:26} {row['ratio']:6.1f}x [{row['low']:.1f}, {row['high']:.1f}] of `python -c pass`, n = {row['n']}, median {row['median_s']:.3f} s"
-        )
+        interval = f"[{row['low']:.1f}, {row['high']:.1f}]"
+        print(f"{name:26} {row['ratio']:6.1f}x {interval} of `python -c pass`, n = {row['n']}, median {row['median_s']:.3f} s")
 
 
 if __name__ == "__main__":

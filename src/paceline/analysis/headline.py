@@ -1,7 +1,7 @@
 """The line on top: what to use and why, or that nothing is shown. It reads verdicts; it never softens one.
 
-Time to target decides where a target was set and some cell reached it in every run, training time otherwise. The
-fastest of the cells shown to be faster than the baseline is named; a worse score is said in the same breath.
+Time to target decides where a target was set and some cell reached it in every run; training time where it shows nothing
+or there is no target. The fastest of the cells shown to be faster than the baseline is named; a worse score is said in the same breath.
 """
 
 from __future__ import annotations
@@ -122,11 +122,13 @@ def _none_faster(against: Sequence[Comparison], metric: Metric, baseline: str) -
     if not told:
         n = min((c.n for c in against), default=0)
         return f"Nothing is shown: too few runs (n = {n}; a verdict needs {MIN_RUNS})."
-    slower = [c for c in told if c.verdict == "slower"]
-    if slower and len(slower) == len(told):
-        return f"Keep {baseline}: every other cell with enough runs is slower in {metric.title}."
+    slower = sorted((c for c in told if c.verdict == "slower"), key=lambda c: c.value or 0.0)
     if slower:
-        return f"Keep {baseline}: no cell is shown to be faster in {metric.title}, {len(slower)} of {len(told)} are slower."
+        near = slower[0]
+        which = f", the nearest of {len(slower)} shown to be slower," if len(slower) > 1 else ""
+        took = f"{near.candidate}{which} takes {near.value:.2f}x its {metric.title}"
+        others = "" if len(slower) == len(told) else f" {len(told) - len(slower)} others are not shown to differ."
+        return f"Keep {baseline}: {took} {_range(near.low, near.high, near.n, '.2f')}.{others}"
     n = min(c.n for c in told)
     return (
         f"Nothing is shown: no cell differs from {baseline} in {metric.title} by more than "
@@ -160,10 +162,22 @@ def _missed(evidence: Evidence) -> str:
     return f" Not candidates, because not every run reached {_target(evidence)}: {told}."
 
 
+def _deciding(evidence: Evidence, *, reached: bool) -> tuple[Metric | None, str]:
+    """(the metric that decides, what to say before it): training time has the word where time to target shows nothing."""
+    first, second = evidence.metrics.get(TO_TARGET), evidence.metrics.get(TRAINING)
+    if not reached or first is None:
+        return second, ""
+    told = [m is not None and any(c.verdict in ("faster", "slower") for c in evidence.against_baseline(m)) for m in (first, second)]
+    has_it = any(cell.label == evidence.baseline and first.name in cell.metrics for cell in evidence.cells)
+    if has_it and told == [False, True]:
+        return second, f"No difference shown in {first.title}; by training time: "
+    return first, ""
+
+
 def headline(evidence: Evidence) -> str:
     done = [cell for cell in evidence.cells if cell.n]
     reached = evidence.target is not None and any(TO_TARGET in cell.metrics for cell in done)
-    metric = evidence.metrics.get(TO_TARGET if reached else TRAINING)
+    metric, before = _deciding(evidence, reached=reached)
     if not done:
         text = _nothing_completed(evidence.cells)
     elif len(done) == 1 or metric is None:
@@ -173,7 +187,8 @@ def headline(evidence: Evidence) -> str:
     else:
         against = evidence.against_baseline(metric)
         faster = [c for c in against if c.verdict == "faster"]
-        text = _fastest(faster, metric, evidence) if faster else _none_faster(against, metric, evidence.baseline)
+        choice = _fastest(faster, metric, evidence) if faster else _none_faster(against, metric, evidence.baseline)
+        text = before + (choice[:1].lower() + choice[1:] if before else choice)
     if reached:
         text += _missed(evidence)
     elif evidence.target is not None and len(done) > 1:

@@ -111,7 +111,7 @@ def _parts(cells: Sequence[CellFinding]) -> Chart | None:
         {"cell": cell.label, "part": part, "place": order.index(part), "seconds": series.short(seconds)}
         for cell in cells
         for part, seconds in cell.parts.items()
-        if seconds
+        if seconds and seconds > 0  # a rest of minus some microseconds (two clocks) is in the tables, and is no bar
     ]
     if not rows:
         return None

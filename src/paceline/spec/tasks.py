@@ -55,7 +55,7 @@ BUILTIN: Mapping[str, TaskEntry] = MappingProxyType(
         for entry in (
             TaskEntry(
                 name="features",
-                about="MLP 512-32-20 with BatchNorm on feature vectors (report A); without data=FOLDER generated, best possible accuracy 86 %",
+                about="MLP 512-32-20 with BatchNorm on feature vectors (report A); without data=FOLDER generated, at best 86 % accurate",
                 target="paceline.worker.tasks.features:Features",
                 params=(
                     Param("hidden", "int", 32, "width of the hidden layer"),
