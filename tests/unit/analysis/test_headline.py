@@ -14,13 +14,14 @@ def _headline(*cells: CellRecord, **plan: object) -> str:
     return findings(study(*cells, **plan)).headline
 
 
-def _to_target(label: str, seconds: float, *, missed: tuple[int, ...] = ()) -> CellRecord:
+def _to_target(label: str, seconds: float, *, missed: tuple[int, ...] = (), at: float | None = None) -> CellRecord:
+    reached = seconds * 0.9 if at is None else at
     runs = [
         run(
             seconds,
             seed=i,
             spec={"target": 0.9},
-            time={"to_target_s": None if i in missed else seconds * 0.9 + i / 100},
+            time={"to_target_s": None if i in missed else reached + i / 100},
         )
         for i in range(5)
     ]
@@ -84,7 +85,15 @@ def test_nothing_is_shown() -> None:
 def test_keep_the_baseline() -> None:
     assert _headline(timed("a", 10.0), timed("b", 20.0)).startswith("Keep a: b takes 2.00x its training time (95 %")
     mixed = _headline(timed("a", 10.0), timed("b", 20.0), timed("c", 10.02))
-    assert mixed.startswith("Keep a: no cell is shown to be faster in training time, 1 of 2 are slower")
+    assert mixed.startswith("Keep a: b takes 2.00x its training time") and "1 others are not shown to differ" in mixed
+    two = _headline(timed("a", 10.0), timed("b", 40.0), timed("c", 20.0))
+    assert two.startswith("Keep a: c, the nearest of 2 shown to be slower, takes 2.00x")
+
+
+def test_training_time_speaks_where_time_to_target_shows_nothing() -> None:
+    """Every run reaches the target at about the same time, but b takes twice as long to train to the end."""
+    text = _headline(_to_target("a", 20.0, at=9.0), _to_target("b", 40.0, at=9.0))
+    assert text.startswith("No difference shown in time to target; by training time: keep a: b takes 2.00x")
 
 
 def test_too_few_runs() -> None:
