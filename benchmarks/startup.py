@@ -92,7 +92,9 @@ def main() -> None:
         return
     for name, row in found.items():
         interval = f"[{row['low']:.1f}, {row['high']:.1f}]"
-        print(f"{name:26} {row['ratio']:6.1f}x {interval} of `python -c pass`, n = {row['n']}, median {row['median_s']:.3f} s")
+        print(
+            f"{name:26} {row['ratio']:6.1f}x {interval} of `python -c pass`, n = {row['n']}, median {row['median_s']:.3f} s"
+        )
 
 
 if __name__ == "__main__":

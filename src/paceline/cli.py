@@ -73,7 +73,12 @@ def run(task: Task, words: Words = None, as_json: Json = False, dry_run: DryRun 
     """Train one task under one set of settings, and say what happened on every rank."""
     from paceline.commands import prepare, run, show, watching
 
-    what = run.ready(task, prepare.words(words or []), out=out)
+    try:
+        what = run.ready(task, prepare.words(words or []), out=out)
+    except BadInput as error:
+        if as_json:  # a script gets its document whatever happens
+            _print_json(run.refused(task, words or [], error))
+        raise
     if dry_run:
         spec = what.spec.plain()
         _print_json({"schema": 1, "spec": spec, "plan": what.plan.plain()} if as_json else spec)
@@ -134,7 +139,7 @@ def study(
             with watching.Many(console, what, look, retry=retry) as watcher:
                 reported = study.start(what, watcher, retry=retry, deadline_s=budget_s)
         except KeyboardInterrupt:
-            raise Interrupted("interrupted before the first run; the same command starts again") from None
+            raise Interrupted("interrupted; nothing finished is lost: the same command goes on from here") from None
     if as_json:
         _print_json(show.plain(reported))
     else:
@@ -277,8 +282,13 @@ def _fail(text: str) -> None:
 def main() -> None:
     """Sentences for every error that is the user's; a traceback only for a defect of ours."""
     # Being asked to leave is being interrupted: the same clean way out, for every way of asking.
+    # What was ignored before us stays ignored: that is what nohup asks for.
     for word in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(word, signal.default_int_handler)
+        if signal.getsignal(word) is not signal.SIG_IGN:
+            signal.signal(word, signal.default_int_handler)
+    # A character the terminal cannot show is no reason to stop; stderr is like this from the start.
+    if reconfigure := getattr(sys.stdout, "reconfigure", None):
+        reconfigure(errors="backslashreplace")
     try:
         app()
     except BadInput as error:

@@ -1,4 +1,4 @@
-"""The documents are true: their commands run, their files and links exist, the setting tables are complete. What they say is checked, not how.
+"""The documents are true: their commands run, their files and links exist, their tables are complete. No wording is checked.
 
 In README.md and docs/, of every fenced block:
 - ```console: each line that begins with "$ " is run, in order, file by file, in one empty folder with copies of examples/.

@@ -167,7 +167,10 @@ def _deciding(evidence: Evidence, *, reached: bool) -> tuple[Metric | None, str]
     first, second = evidence.metrics.get(TO_TARGET), evidence.metrics.get(TRAINING)
     if not reached or first is None:
         return second, ""
-    told = [m is not None and any(c.verdict in ("faster", "slower") for c in evidence.against_baseline(m)) for m in (first, second)]
+    told = [
+        m is not None and any(c.verdict in ("faster", "slower") for c in evidence.against_baseline(m))
+        for m in (first, second)
+    ]
     has_it = any(cell.label == evidence.baseline and first.name in cell.metrics for cell in evidence.cells)
     if has_it and told == [False, True]:
         return second, f"No difference shown in {first.title}; by training time: "

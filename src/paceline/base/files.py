@@ -16,24 +16,34 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from paceline.base.errors import BadInput
+from paceline.base.errors import BadInput, RunFailed
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Generator[None]:
+    """A full disk, a file where a folder must be, no permission: for the user to mend, so a sentence."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise RunFailed(f"{path}: cannot be written ({error.strerror})", kind="disk") from None
 
 
 def write_bytes(path: Path, blob: bytes) -> None:
     """Write to a temporary name in the same folder, flush to disk, rename: all or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(blob)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
+    with _writing(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(blob)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+            raise
 
 
 def write_text(path: Path, text: str) -> None:
@@ -56,8 +66,8 @@ def read_json(path: Path) -> Any:
 
 def open_log(path: Path) -> IO[bytes]:
     """A log that a child process writes to; appended, so a restart keeps what was there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("ab", buffering=0)
+    with _writing(path):
+        return path.open("ab", buffering=0)
 
 
 class Lines:
@@ -104,8 +114,9 @@ def remove_file(path: Path) -> None:
 @contextlib.contextmanager
 def locked(path: Path, *, why: str) -> Generator[None]:
     """Hold `path` as a lock for the length of a block; the kernel lets go of it when the process dies."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
+    with _writing(path):
+        opened = path.open("a")
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -17,7 +17,7 @@ from paceline.spec.host import Host, here
 from paceline.spec.resolve import check_values, parameters, resolve, split
 from paceline.spec.rules import DataShape, Known
 from paceline.spec.run import Spec
-from paceline.spec.tasks import BUILTIN, Param
+from paceline.spec.tasks import BUILTIN, Param, task_file
 from paceline.study.execute import describe
 
 
@@ -72,7 +72,7 @@ def prepare(task: str, asked: Mapping[str, Any]) -> Prepared:
 
 
 def _prepare_file(task: str, asked: Mapping[str, Any], host: Host) -> Prepared:
-    path = _task_path(task)
+    path, wanted = _task_path(task)
     own, rest = split(asked)
     wrong = check_values(own)
     if wrong:
@@ -80,7 +80,7 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host) -> Prepared:
     given = settings.Settings.model_validate(own)
     if host.torch is None:
         raise BadInput("training needs torch, and it is not installed in this Python: pip install torch")
-    name = str(path) + task[len(task.partition(".py")[0]) + 3 :]
+    name = f"{path}:{wanted}" if wanted else str(path)
     with scratch() as folder:
         facts = describe(
             name, rest, data=given.data, seed=given.seed, timeout_s=given.timeout, run=RunDir(folder / "describe")
@@ -89,13 +89,14 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host) -> Prepared:
     return Prepared(name, facts.params, facts.defaults, known, facts, sha256(path))
 
 
-def _task_path(task: str) -> Path:
-    """The file behind path/to/file.py[:Class]; a mistyped built-in name is answered with the nearest one."""
-    if ".py" not in task:
+def _task_path(task: str) -> tuple[Path, str]:
+    """File and class behind path/to/file.py[:Class]; a mistyped built-in name is answered with the nearest one."""
+    found = task_file(task)
+    if found is None:
         close = difflib.get_close_matches(task, list(BUILTIN), n=1)
         hint = f"did you mean {close[0]!r}?" if close else "it is neither a built-in task nor a Python file"
         raise BadInput(f"unknown task {task!r}; {hint} (built in: {', '.join(BUILTIN)}; your own: path/to/file.py)")
-    path = Path(task.partition(".py")[0] + ".py")
+    path = Path(found[0])
     if not path.is_file():
         raise BadInput(f"task {str(path)!r}: there is no such file")
-    return path.resolve()
+    return path.resolve(), found[1]

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from paceline.base.errors import BadInput
 from paceline.commands.prepare import Prepared, prepare
 from paceline.launch.plan import Plan
 from paceline.launch.supervise import Tick
+from paceline.records.gather import refusal
 from paceline.records.layout import RunDir
 from paceline.records.record import Record
 from paceline.spec.run import Spec
+from paceline.spec.settings import names
+from paceline.spec.tasks import task_file
 from paceline.study.execute import make_room, plan_of, run_once
 
 RUNS = Path("runs")
@@ -34,15 +38,31 @@ class Ready:
 
 def fresh_folder(task: str) -> Path:
     """A name that sorts by time and that two runs started in the same second do not share."""
-    name = Path(task).stem if ".py" in task else task
+    file = task_file(task)
+    name = Path(file[0]).stem if file else task
     return RUNS / f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def ready(task: str, asked: Mapping[str, Any], *, out: str | PathLike[str] | None = None) -> Ready:
+    _one_value_each(asked)
     prepared = prepare(task, asked)
     spec = prepared.spec(asked)
     run = RunDir(Path(out).resolve() if out is not None else fresh_folder(task).resolve())
     return Ready(prepared, spec, run, plan_of(spec, run))
+
+
+def _one_value_each(asked: Mapping[str, Any]) -> None:
+    """A sweep belongs to a study. The name of a folder, or a parameter of the task, may hold a comma."""
+    swept = [name for name in names() if name != "data" and "," in str(asked.get(name, ""))]
+    if swept:
+        said = " ".join(f"{name}={asked[name]}" for name in swept)
+        raise BadInput(f"{said}: a run takes one value of each setting; several are swept by `paceline study`")
+
+
+def refused(task: str, words: Sequence[str], error: BadInput) -> dict[str, Any]:
+    """The document of a run that was never started, with what was asked as it was typed."""
+    asked = {pair.partition("=")[0]: pair.partition("=")[2] for pair in words}
+    return refusal({"task": task, **asked}, "; ".join(error.problems))
 
 
 def start(what: Ready, *, tick: Tick | None = None) -> Record:

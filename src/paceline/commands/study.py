@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -23,7 +24,7 @@ from paceline.spec import yaml
 from paceline.spec.resolve import check_values, parameters, split
 from paceline.spec.settings import Settings
 from paceline.spec.study import StudyFile
-from paceline.spec.tasks import BUILTIN
+from paceline.spec.tasks import BUILTIN, task_file
 from paceline.study.campaign import Turn, Watcher, finished, run_all, turns
 from paceline.study.estimate import Outlook, outlook, repeats_for
 from paceline.study.expand import Expanded, expand
@@ -45,12 +46,12 @@ def find(name: str, words: Mapping[str, str]) -> StudyFile:
         return studies.load(Path(name))
     if name in (known := shipped()):
         return known[name]
-    if name in BUILTIN or ".py" in name:
+    file = task_file(name)
+    if name in BUILTIN or file:
         swept = [key for key, text in words.items() if "," in text]
-        stem = Path(name.partition(".py")[0]).name
-        return StudyFile(
-            study="_".join([stem, *swept]), task=name, about=f"{stem} over {', '.join(swept) or 'nothing'}"
-        )
+        stem = Path(file[0]).stem if file else name
+        folder = re.sub(r"[^A-Za-z0-9.-]+", "_", "_".join([stem, *swept])).strip("_.-") or "study"
+        return StudyFile(study=folder, task=name, about=f"{stem} over {', '.join(swept) or 'nothing'}")
     raise BadInput(unknown("study or task", name, [*known, *BUILTIN]) + "; or give a file.yaml or file.py")
 
 
@@ -136,8 +137,13 @@ def seconds(text: str) -> float:
 
 def hold(what: Ready) -> Any:
     """The study's folder for ourselves: two commands in one folder would run every cell twice."""
-    plan = what.folder.plan
-    if what.folder.path.exists() and not plan.exists() and any(p.name[0] != "." for p in what.folder.path.iterdir()):
+    path = what.folder.path
+    ours = (
+        not path.exists()
+        or what.folder.plan.exists()
+        or (path.is_dir() and all(p.name[0] == "." for p in path.iterdir()))
+    )
+    if not ours:
         raise BadInput(f"{what.folder.path}: is not empty and not a study of ours; choose another --out")
     return locked(what.folder.lock, why=f"{what.folder.path}: another paceline study is running in this folder")
 

@@ -84,7 +84,7 @@ def fetch(
         if not _is_right(target, md5):
             # A mirror that answered serves the next file too: waiting for a dead one to time out once is enough.
             blob, sources = _from_any(sources, file, md5, report, timeout_s)
-            _write(target, blob)
+            write_bytes(target, blob)
         size = target.stat().st_size
         report(file, size, size)
     return to
@@ -97,13 +97,6 @@ def _make(folder: Path) -> Path:
     except OSError as error:
         raise BadInput(f"{folder}: cannot be made ({error.strerror}); name another folder") from None
     return folder
-
-
-def _write(target: Path, blob: bytes) -> None:
-    try:
-        write_bytes(target, blob)
-    except OSError as error:
-        raise RunFailed(f"{target}: cannot be written ({error.strerror})", kind="disk") from None
 
 
 def _is_right(path: Path, md5: str) -> bool:

@@ -23,6 +23,7 @@ from paceline.launch.plan import Plan, Process
 from paceline.records.gather import Ended, Exit
 from paceline.records.layout import RunDir
 
+_MARK = "PACELINE_RUN"  # whatever a run starts inherits this, and is known by it even as nobody's child
 _TICK_S = 0.2
 _GRACE_S = 1.0  # for the other ranks to say their own word after one has failed
 _TERM_S = 2.0  # between asking a process to leave and making it
@@ -31,7 +32,11 @@ Tick = Callable[[float], None]
 
 
 def _start(process: Process, run: RunDir) -> subprocess.Popen[bytes]:
-    env = {**os.environ, **{name: value for name, value in process.env.items() if value is not None}}
+    env = {
+        **os.environ,
+        **{name: value for name, value in process.env.items() if value is not None},
+        _MARK: str(run.path),
+    }
     for name, value in process.env.items():
         if value is None:
             env.pop(name, None)
@@ -53,17 +58,18 @@ def _family(children: list[subprocess.Popen[bytes]]) -> Iterator[psutil.Process]
             yield process
 
 
-def _orphans(sessions: set[int]) -> Iterator[psutil.Process]:
-    """Processes a rank started and left behind: they are nobody's children any more, but still in the rank's session."""
+def _orphans(run: RunDir, sessions: set[int]) -> Iterator[psutil.Process]:
+    """Processes a rank started and left behind: nobody's children any more, but in the rank's session or with its mark."""
     for pid in psutil.pids():
-        with contextlib.suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):
-            if os.getsid(pid) in sessions:
-                yield psutil.Process(pid)
+        with contextlib.suppress(ProcessLookupError, PermissionError, psutil.Error):
+            process = psutil.Process(pid)
+            if os.getsid(pid) in sessions or process.environ().get(_MARK) == str(run.path):
+                yield process
 
 
-def _stop(children: list[subprocess.Popen[bytes]], sessions: set[int]) -> None:
+def _stop(children: list[subprocess.Popen[bytes]], run: RunDir, sessions: set[int]) -> None:
     """Ask, wait, make; grandchildren too (a launcher's ranks, a task's own processes)."""
-    family = list({*_family(children), *_orphans(sessions)})
+    family = list({*_family(children), *_orphans(run, sessions)})
     for word in (signal.SIGTERM, signal.SIGKILL):
         for process in family:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -116,9 +122,10 @@ def supervise(plan: Plan, run: RunDir, *, timeout_s: float = 0.0, tick: Tick | N
             lingering = failed_at is not None and time.monotonic() - failed_at > _GRACE_S
             if running and not stopped and (timed_out or lingering):
                 stopped = True
-                _stop(list(running), sessions)
+                _stop(list(running), run, sessions)
             if tick is not None:
                 tick(elapsed)
+        wall_s = time.monotonic() - began  # the search for what was left behind is our time, not the run's
     finally:
-        _stop(list(running), sessions)
-    return Ended(started_t, time.monotonic() - began, tuple(exits), timeout_s if timed_out else None)
+        _stop(list(running), run, sessions)
+    return Ended(started_t, wall_s, tuple(exits), timeout_s if timed_out else None)

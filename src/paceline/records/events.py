@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from paceline.base.errors import BadInput
 from paceline.base.files import Lines, read_lines
 
 Means = dict[str, float | None]
@@ -106,6 +107,10 @@ class EventLog:
 
 
 def read(path: Path) -> Iterator[Event]:
-    for line in read_lines(path):
-        kind = _KINDS[line.pop("event")]
-        yield kind(**line)
+    for number, line in enumerate(read_lines(path), start=1):
+        try:
+            kind = _KINDS[line.pop("event")]
+            event = kind(**line)
+        except (AttributeError, KeyError, TypeError):  # no mapping; no kind of ours; fields missing or unknown
+            raise BadInput(f"{path}, line {number}: not an event of ours; the file is damaged") from None
+        yield event

@@ -21,7 +21,7 @@ def _git(folder: Path, *words: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _version(package: str) -> str | None:
+def version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -57,7 +57,7 @@ def take(source: Path) -> dict[str, Any]:
         "memory_bytes": host.memory_bytes,
         "gpus": host.gpus,
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in ("paceline", "torch", "numpy")},
+        "versions": {name: version(name) for name in ("paceline", "torch", "numpy")},
         "git": source_state(source),
         "argv": sys.argv,
     }

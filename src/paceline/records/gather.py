@@ -120,7 +120,8 @@ def judge(ranks: Sequence[_Rank], run: RunDir, ended: Ended) -> Outcome:
     causes = [event for event in broken if event.kind != "peer"]
     if causes:
         first = min(causes, key=lambda event: event.t)
-        return failed(first.kind, first.why)
+        alone = len(ranks) == 1 or first.rank is None or first.kind != "task"
+        return failed(first.kind, first.why if alone else f"rank {first.rank}: {first.why}")
     if ended.said:
         return ended.said
     bad = next((end for end in ended.exits if end.code != 0 and not end.ours), None)

@@ -11,6 +11,10 @@ from paceline.base.errors import BadInput
 from paceline.base.files import read_json
 from paceline.records.events import Event, read
 from paceline.records.layout import RunDir
+from paceline.spec.run import SCHEMA
+
+# What every record has, completed or not.
+_NEEDED = frozenset({"schema", "outcome", "kind", "why", "key", "spec", "train", "test", "time", "ranks", "throughput"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +94,13 @@ def load(path: Path) -> Record:
     if not run.finished:
         raise BadInput(f"{path}: not a finished run (no {run.result.name} in it)")
     value = read_json(run.result)
-    if not isinstance(value, dict) or "outcome" not in value or "spec" not in value:
-        raise BadInput(f"{run.result}: not a record of ours (outcome and spec are missing)")
+    found: set[str] = set(value) if isinstance(value, dict) else set()  # pyright: ignore[reportUnknownArgumentType]
+    if lacking := sorted(_NEEDED - found):
+        raise BadInput(f"{run.result}: not a record of ours ({', '.join(lacking)} missing); the file is damaged")
+    if value["schema"] != SCHEMA:
+        raise BadInput(
+            f"{run.result}: written by another version of Paceline (schema {value['schema']}, this one reads {SCHEMA})"
+        )
     plain: dict[str, Any] = {**value, "run_dir": str(path)}
     plain["weights"] = str(run.weights) if run.weights.exists() else None
     return Record(plain)

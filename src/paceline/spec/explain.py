@@ -17,6 +17,7 @@ _WORDS = {
     "float_type": "must be a number",
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
+    "finite_number": "must be a finite number",
     "string_type": "must be text",
     "list_type": "must be a list",
     "dict_type": "must be a mapping of names to values",
@@ -30,7 +31,7 @@ def _reason(error: Mapping[str, Any]) -> str:
     kind, bounds = error["type"], error.get("ctx", {})
     if kind in ("greater_than_equal", "greater_than", "less_than_equal", "less_than"):
         words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
-        return "must be " + " and ".join(f"{words[k]} {v:g}" for k, v in bounds.items() if k in words)
+        return "must be " + " and ".join(f"{words[k]} {v:.10g}" for k, v in bounds.items() if k in words)
     if kind == "literal_error":
         return f"must be {bounds['expected']}"
     if kind == "value_error":
@@ -71,7 +72,7 @@ def problems(error: ValidationError, *, known: Iterable[str]) -> list[tuple[tupl
     found: list[tuple[tuple[Any, ...], str]] = []
     for place, reasons in folded.items():
         text = " or ".join(dict.fromkeys(reasons)).replace(" or must be ", " or ")
-        if place in values and not text.startswith("is required"):
+        if place and place in values and not text.startswith("is required"):  # the whole file is no value to repeat
             text += f"; got {values[place]!r}"
             options = [
                 word.strip("' ") for word in text.split("; got")[0].replace(" or ", ",").split(",") if "'" in word

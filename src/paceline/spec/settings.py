@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from paceline.spec.topology import Topology, parse
 
@@ -26,16 +26,10 @@ def _seconds(value: Any) -> Any:
     return value
 
 
-def _finite(value: float) -> float:
-    if value != value or value in (float("inf"), float("-inf")):
-        raise ValueError("must be a finite number")
-    return value
-
-
 Count = Annotated[int, Field(ge=1)]
-Real = Annotated[float, AfterValidator(_finite)]
-Positive = Annotated[float, Field(gt=0), AfterValidator(_finite)]
-NotNegative = Annotated[float, Field(ge=0), AfterValidator(_finite)]
+Real = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[Real, Field(gt=0)]
+NotNegative = Annotated[Real, Field(ge=0)]
 Duration = Annotated[NotNegative, BeforeValidator(_seconds)]
 
 
@@ -92,7 +86,7 @@ class Optim(Frozen):
     weight_decay: NotNegative | Auto = Field(
         "auto", description="weight decay; auto: 0.01 for adamw, as torch has it, and 0 for the others"
     )
-    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="momentum of sgd and rmsprop")
+    momentum: Annotated[Real, Field(ge=0, lt=1)] = Field(0.0, description="momentum of sgd and rmsprop")
 
 
 class Loop(Frozen):

@@ -14,7 +14,7 @@ from paceline.spec import settings, yaml
 from paceline.spec.explain import problems
 from paceline.spec.resolve import check_values
 from paceline.spec.settings import Frozen
-from paceline.spec.tasks import BUILTIN
+from paceline.spec.tasks import BUILTIN, task_file
 
 Scalar = bool | int | float | str
 Values = dict[str, Scalar]
@@ -105,7 +105,7 @@ def parse(document: yaml.Document) -> StudyFile:
 def load(path: Path) -> StudyFile:
     """A task given as a relative path is beside the file, wherever the command is run from."""
     file = parse(yaml.read_file(path))
-    if ".py" in file.task and not Path(file.task).is_absolute():
+    if task_file(file.task) and not Path(file.task).is_absolute():
         file = file.model_copy(update={"task": str((path.parent / file.task).resolve())})
     return file
 

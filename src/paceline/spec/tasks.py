@@ -11,6 +11,18 @@ _TYPES = {"int": int, "float": float, "bool": bool, "str": str}
 _TRUE, _FALSE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
 
+def task_file(task: str) -> tuple[str, str] | None:
+    """(path, class or "") of a task that is a Python file; None when it can only be a name.
+
+    >>> task_file("my.pyproject/net.py:Wide"), task_file("net.py"), task_file("lenet")
+    (('my.pyproject/net.py', 'Wide'), ('net.py', ''), None)
+    """
+    stem, colon, name = task.rpartition(".py:")
+    if colon:
+        return f"{stem}.py", name
+    return (task, "") if task.endswith(".py") else None
+
+
 @dataclass(frozen=True, slots=True)
 class Param:
     """One parameter a task declares: `hidden=64` on the command line."""

@@ -33,13 +33,17 @@ def read(text: str, *, path: str) -> Document:
     try:
         node: Any = YAML(typ="safe", pure=True).compose(text)  # pyright: ignore[reportUnknownMemberType]
         value: Any = YAML(typ="safe", pure=True).load(text)  # pyright: ignore[reportUnknownMemberType]
+        marks: dict[Place, tuple[int, int]] = {}
+        if node is not None:
+            _walk(node, (), marks)
     except MarkedYAMLError as error:
         raise BadInput(_syntax(error, path)) from None
     except (YAMLError, ValueError) as error:
         raise BadInput(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
-    marks: dict[Place, tuple[int, int]] = {}
-    if node is not None:
-        _walk(node, (), marks)
+    except RecursionError:
+        raise BadInput(
+            f"{path}: nested too deeply to be a study file, or inside itself (an alias of its own anchor)"
+        ) from None
     return Document(path, value, marks)
 
 
@@ -66,6 +70,8 @@ def _walk(node: Any, place: Place, marks: dict[Place, tuple[int, int]]) -> None:
         for key, child in node.value:
             name = str(key.value)
             _walk(child, (*place, name), marks)
+            if child.start_mark.line > key.start_mark.line:  # a block below its name: the name is where to look
+                marks[(*place, name)] = (key.start_mark.line + 1, key.start_mark.column + 1)
     elif node.id == "sequence":
         for index, child in enumerate(node.value):
             _walk(child, (*place, index), marks)

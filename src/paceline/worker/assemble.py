@@ -5,7 +5,6 @@ model -> device -> precision -> same start on every rank -> optimizer -> step. E
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 
 from paceline.base.errors import RunFailed
+from paceline.records.fingerprint import version
 from paceline.spec.run import Spec
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.seed import seed_everything
@@ -129,8 +129,8 @@ def read_back(parts: Parts) -> dict[str, Any]:
         "versions": {
             "python": platform.python_version(),
             "torch": str(torch.__version__),
-            "numpy": importlib.metadata.version("numpy"),
-            "paceline": importlib.metadata.version("paceline"),
+            "numpy": version("numpy"),
+            "paceline": version("paceline"),
         },
     }
 

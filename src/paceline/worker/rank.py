@@ -29,6 +29,8 @@ def _as_failure(error: BaseException) -> RunFailed:
         return error
     if isinstance(error, BadInput):
         return RunFailed("; ".join(error.problems), kind="data")
+    if isinstance(error, KeyboardInterrupt):
+        return RunFailed("a rank was interrupted (SIGINT, from outside or by the task itself)", kind="killed")
     return RunFailed(f"{type(error).__name__}: {' '.join(str(error).split())[:400]}", kind="internal")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from paceline.base.errors import BadInput, RunFailed
 from paceline.base.names import unknown
-from paceline.spec.tasks import BUILTIN, Param
+from paceline.spec.tasks import BUILTIN, Param, task_file
 from paceline.worker.tasks.task import Task, users_code, usual_forward, usual_loss, usual_score
 
 REQUIRED = ("model", "train_data", "test_data")
@@ -141,8 +141,8 @@ def find(task: str) -> Definition:
     if task in BUILTIN:
         module, _, name = BUILTIN[task].target.partition(":")
         return _define(getattr(importlib.import_module(module), name), task, None)
-    path_text, _, wanted = task.partition(".py:")
-    path = Path(path_text + ".py" if wanted else task).resolve()
+    name, wanted = task_file(task) or (task, "")
+    path = Path(name).resolve()
     module = _import(path)
     return _define(_choose(module, path, wanted or None), path.name, path)
 

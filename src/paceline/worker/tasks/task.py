@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import traceback
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from torch.nn import functional
 
 from paceline.base.errors import PacelineError, RunFailed
 
+_FROM_LOADER = "in DataLoader worker process"
 Sums = dict[str, tuple[Any, Any]]  # score name -> (sum, count)
 
 
@@ -136,10 +138,21 @@ def users_code(name: str, source: Path | None) -> Generator[None]:
             f"{name}: the task called exit({error.code if error.code is not None else ''})", kind="task"
         ) from error
     except Exception as error:
-        text = " ".join(str(error).split()) or "no message"
+        text = sentence(error)
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in text:
             raise RunFailed(f"{name}: out of memory ({text[:200]})", kind="memory") from error
-        raise RunFailed(f"{name}: {type(error).__name__}: {text[:400]}{_where(error, source)}", kind="task") from error
+        raise RunFailed(f"{name}: {text}{_where(error, source)}", kind="task") from error
+
+
+def sentence(error: BaseException) -> str:
+    """An exception as one line that any file and terminal can take."""
+    text = str(error)
+    if _FROM_LOADER in text:  # torch gives the text of a whole traceback; the exception itself is its last line
+        text = text.strip().splitlines()[-1]
+    else:
+        text = f"{type(error).__name__}: {text.strip() or 'no message'}"
+    # A file name that is no text ("\udcff") comes out as its escape: no encoding takes it as it is.
+    return " ".join(text.split())[:400].encode(errors="backslashreplace").decode()
 
 
 def _where(error: BaseException, source: Path | None) -> str:
@@ -149,4 +162,7 @@ def _where(error: BaseException, source: Path | None) -> str:
     for frame in reversed(frames):
         if source is not None and Path(frame.filename) == source:
             return f" ({source.name}, line {frame.lineno}, in {frame.name})"
+    if source is not None and _FROM_LOADER in str(error):
+        lines = re.findall(rf'File "{re.escape(str(source))}", (line \d+, in \w+)', str(error))
+        return f" ({source.name}, {lines[-1]})" if lines else ""
     return ""

@@ -51,9 +51,15 @@ def join(identity: Identity, spec: Spec, run: RunDir) -> World:
         meeting = "env://"
     else:  # ranks of one machine: a file needs no port, so nothing can be taken or guessed
         meeting = f"file://{run.rendezvous.resolve()}"
-    dist.init_process_group(
-        spec.backend, init_method=meeting, rank=identity.rank, world_size=identity.world_size, timeout=timeout
-    )
+    try:
+        dist.init_process_group(
+            spec.backend, init_method=meeting, rank=identity.rank, world_size=identity.world_size, timeout=timeout
+        )
+    except RuntimeError as error:  # no threads or sockets left, an interface that is not there: the machine's doing
+        why = str(error).splitlines()[0][:200]
+        raise RunFailed(
+            f"rank {identity.rank} could not join the others over {spec.backend} ({why})", kind="launch"
+        ) from error
     return World(
         rank=dist.get_rank(), size=dist.get_world_size(), local_rank=identity.local_rank, host=identity.host,
         device=device, backend=dist.get_backend(),

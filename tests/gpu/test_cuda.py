@@ -1,0 +1,48 @@
+"""One GPU: `auto` finds it, the record says what ran there, and the same mathematics comes out as on the CPU.
+
+Never in CI: `pytest -m gpu tests/gpu` on a machine that has one. Several GPUs cannot be had here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+import paceline
+
+
+def test_auto_takes_the_gpu_and_says_so(tmp_path: Path) -> None:
+    record = paceline.run("mnist-convnet", out=tmp_path / "run", epochs=2)
+    assert record.completed, record.why
+    assert record.spec["device"] == record["applied"]["device"] == "cuda"
+    assert record.test["evaluated"] == record.test["of"] == 2000
+    assert record.test["accuracy"] > 0.85
+    assert record["memory"]["peak_bytes"] > 0
+    parts = record.time["parts"]
+    assert parts["step"] > 0 and parts["forward"] is None, "queued work is one part: nothing is made up"
+
+
+def test_a_gpu_computes_what_the_cpu_computes(tmp_path: Path) -> None:
+    weights = {}
+    for device in ("cpu", "cuda"):
+        record = paceline.run("mnist-convnet", out=tmp_path / device, device=device, precision="fp64", steps=50)
+        assert record.completed, record.why
+        weights[device] = load_file(record["weights"])
+    for name, values in weights["cpu"].items():
+        far = (values - weights["cuda"][name]).norm() / values.norm()
+        assert float(far) < 1e-9, name
+
+
+def test_more_ranks_than_gpus_are_refused() -> None:
+    from paceline.base.errors import BadInput
+
+    with pytest.raises(BadInput, match="a-gpu-each"):
+        paceline.run("mnist-convnet", device="cuda", on="1x9")
+
+
+def test_features_and_a_study_of_one_cell(tmp_path: Path) -> None:
+    record = paceline.run("features", out=tmp_path / "run", epochs=1, num_train=10_000)
+    assert record.completed, record.why
+    assert record["applied"]["device"] == "cuda"

@@ -1,0 +1,134 @@
+"""What a task may return: means, sums with counts, pairs, dicts; and the sentences for what it may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from paceline.base.errors import BadInput, RunFailed
+from paceline.worker.measure.tally import Tally, finite
+from paceline.worker.tasks.feed import make_feed
+from paceline.worker.tasks.load import find, values_for
+from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+
+WORLD: Any = type("Alone", (), {"size": 1, "rank": 0})()
+
+
+def task(**more: Any) -> Task:
+    made: dict[str, Any] = {"forward": usual_forward, "loss": usual_loss, "score": usual_score, **more}
+    return Task(name="t", model=torch.nn.Identity, train_data=list, test_data=list, **made)
+
+
+def test_a_mean_becomes_a_sum() -> None:
+    total, count = task(loss=lambda o, b: torch.tensor(0.5)).loss_sum(None, None, 8)
+    assert (float(total), count) == (4.0, 8.0)
+
+
+def test_a_pair_is_taken_as_it_is() -> None:
+    total, count = task(loss=lambda o, b: (torch.tensor(3.0), 2)).loss_sum(None, None, 8)
+    assert (float(total), count) == (3.0, 2.0)
+
+
+@pytest.mark.parametrize("value", [torch.zeros(3), "no", None, {"loss": 1}])
+def test_other_losses_are_refused(value: object) -> None:
+    with pytest.raises(RunFailed, match="must return one number"):
+        task(loss=lambda o, b: value).loss_sum(None, None, 8)
+
+
+def test_scores_of_every_form() -> None:
+    sums = task(score=lambda o, b: {"a": (6.0, 3), "b": 0.5, "c": torch.tensor(2.0)}).score_sums(None, None, 4)
+    assert {name: float(s) / float(n) for name, (s, n) in sums.items()} == {"a": 2.0, "b": 0.5, "c": 2.0}
+    assert task(score=lambda o, b: 0.25).score_sums(None, None, 4) == {"score": (1.0, 4)}
+    with pytest.raises(RunFailed, match="score 'a' is a list"):
+        task(score=lambda o, b: {"a": [1, 2, 3]}).score_sums(None, None, 4)
+
+
+def test_a_column_of_outputs_is_not_broadcast_against_a_row() -> None:
+    outputs, target = torch.zeros(4, 1), torch.ones(4)
+    assert float(usual_loss(outputs, (None, target))) == 1.0
+    with pytest.raises(RunFailed, match="must match"):
+        usual_loss(torch.zeros(4, 2), (None, target))
+
+
+def test_inputs_are_given_as_the_model_takes_them() -> None:
+    def model(*words: Any, **named: Any) -> Any:
+        return words, named
+
+    y = torch.zeros(1)
+    assert usual_forward(model, ("x", y)) == (("x",), {})
+    assert usual_forward(model, (("a", "b"), y)) == (("a", "b"), {})
+    assert usual_forward(model, ({"a": 1}, y)) == ((), {"a": 1})
+    assert usual_forward(model, ("a", "b", y)) == (("a", "b"), {})
+    assert usual_forward(model, {"x": 1}) == (({"x": 1},), {})
+
+
+def test_no_usual_loss_for_odd_outputs() -> None:
+    with pytest.raises(RunFailed, match="define it"):
+        usual_loss({"logits": 1}, (1, torch.zeros(1)))
+    assert usual_score({"logits": 1}, {"x": 1}) == {}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ((torch.zeros(3), torch.zeros(4)), "different lengths: 3, 4"),
+        ((np.zeros((0, 2)), np.zeros(0)), "returned no samples"),
+        ({"x": 1}, "returned a dict"),
+        ("text", "returned a str"),
+        (7, "returned a int"),
+        (torch.zeros(3), "returned a Tensor"),
+        ((x for x in "ab"), "returned a generator"),
+    ],
+)
+def test_data_that_is_no_data(data: object, said: str) -> None:
+    with pytest.raises(RunFailed, match=said):
+        make_feed(data, what="t: train_data()", collate=None)
+
+
+def test_labels_become_int64_and_inputs_keep_their_type() -> None:
+    feed: Any = make_feed((np.zeros((2, 3), np.uint8), np.array([1, 2], np.int16)), what="", collate=None)
+    assert [tensor.dtype for tensor in feed.tensors] == [torch.uint8, torch.int64]
+
+
+def test_tally_sums_before_it_divides() -> None:
+    tally = Tally()
+    tally.add({"loss": (torch.tensor(6.0), 3)}, 3)
+    tally.add({"loss": (torch.tensor(1.0), 1)}, 1)
+    assert tally.means() == {"loss": 7 / 4}, "not the mean of 2 and 1"
+    assert tally.over(WORLD).num == 4
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_finite_fails(value: float) -> None:
+    with pytest.raises(RunFailed, match=f"the loss became {value} here"):
+        finite({"loss": value}, where="here")
+
+
+def test_parameters_come_from_signatures(tmp_path: Path) -> None:
+    path = tmp_path / "t.py"
+    path.write_text(
+        "def model(hidden: int = 3, wide=False): ...\ndef train_data(data=None, num=1.5): ...\ndef test_data(data=None): ...\n"
+    )
+    found = find(str(path))
+    assert [(p.name, p.type, p.default) for p in found.params] == [
+        ("hidden", "int", 3), ("wide", "bool", False), ("num", "float", 1.5),
+    ]  # fmt: skip
+    assert found.takes_data
+    assert values_for(found.params, {"hidden": "8"}) == {"hidden": 8, "wide": False, "num": 1.5}
+
+
+def test_which_class_is_the_task(tmp_path: Path) -> None:
+    body = "class {}:\n def model(self): ...\n def train_data(self): ...\n def test_data(self): ...\n"
+    path = tmp_path / "t.py"
+    path.write_text(body.format("One") + "class Other: ...\n")
+    assert getattr(find(str(path)).made, "__name__", "") == "One"
+    path.write_text(body.format("One") + body.format("Two"))
+    assert getattr(find(f"{path}:Two").made, "__name__", "") == "Two"
+    with pytest.raises(BadInput, match="several tasks; say which: t.py:One, t.py:Two"):
+        find(str(path))
+    with pytest.raises(BadInput, match="unknown class 'Tow'; did you mean 'Two'"):
+        find(f"{path}:Tow")
