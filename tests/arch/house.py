@@ -92,7 +92,7 @@ LIBRARIES = (
             "launch/",
             "study/",
             "commands/",
-            "cli.py",
+            "cli/",
             "__init__.py",
             "__main__.py",
         ),
@@ -206,9 +206,9 @@ DOORS = (
             "builtins.print", "sys.stdout", "sys.__stdout__", "rich.print", "rich.get_console", "rich.console.Console()",
             "typer.echo", "typer.secho", "click.echo", "click.secho",
         ),
-        "stdout belongs to cli.py and report/terminal.py: with --json nothing else may be on it",
+        "stdout belongs to cli/ and report/terminal.py: with --json nothing else may be on it",
         {
-            "cli.py": "the door",
+            "cli/": "the door",
             "report/terminal.py": "the door for tables and progress",
             "worker/rank.py": "flushes what the user's task printed before it leaves; a worker's stdout is its log",
         },
@@ -248,5 +248,4 @@ FLAGS = ("torch.backends", "torch._dynamo.config", "torch._inductor.config", "to
 ENTRY_POINTS: Mapping[str, str] = {
     "__main__.py": "python -m paceline",
     "worker/__main__.py": "python -m paceline.worker",
-    "cli.py": "commands are attached to the program at import",
 }

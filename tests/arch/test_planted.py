@@ -10,7 +10,7 @@ from arch.check import check
 
 CLEAN = {
     "__init__.py": '"""Public names."""\n',
-    "cli.py": '"""Arguments."""\nfrom paceline.commands import run\n\nprint(run)\n',
+    "cli/__init__.py": '"""Arguments."""\nfrom paceline.commands import run\n\n\ndef main():\n    print(run)\n',
     "base/__init__.py": '"""Ground."""\n',
     "base/files.py": '"""Disk."""\nimport os\n\n\ndef put(path):\n    path.write_text("x")\n    os.replace(path, path)\n',
     "spec/run.py": '"""Spec."""\nfrom paceline.base import files\n\nTABLE = {"a": files}\n',
@@ -33,7 +33,7 @@ PLANTED = [
     ("analysis/stats.py", "import paceline.report.terminal\n", 2, "rooms"),
     ("report/html.py", "from paceline.analysis import stats\n", 2, "rooms"),
     ("launch/local.py", "from paceline.study import order\n", 2, "rooms"),
-    ("cli.py", "from paceline.launch import supervise\n", 2, "rooms"),
+    ("cli/__init__.py", "from paceline.launch import supervise\n", 2, "rooms"),
     ("commands/train.py", "from paceline.worker.jobs import train\n", 2, "rooms"),
     ("commands/train.py", "def f():\n    import paceline.worker.jobs\n", 3, "rooms"),
     ("study/execute.py", "import importlib\n\n\ndef f():\n    importlib.import_module('paceline.worker.jobs')\n", 6, "rooms"),

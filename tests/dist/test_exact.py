@@ -22,7 +22,9 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("ranks", "train", "test", "batch", "test_batch", "kind"), SHAPES)
-def test_each_sample_once(ranks: int, train: int, test: int, batch: int, test_batch: int, kind: str, tmp_path: Path) -> None:
+def test_each_sample_once(
+    ranks: int, train: int, test: int, batch: int, test_batch: int, kind: str, tmp_path: Path
+) -> None:
     record = paceline.run(
         COUNTED, on=f"1x{ranks}", out=tmp_path / "run", batch=batch, test_batch=test_batch, epochs=2, threads=1,
         num_train=train, num_test=test, kind=kind,
@@ -40,7 +42,9 @@ def test_each_sample_once(ranks: int, train: int, test: int, batch: int, test_ba
 def test_loader_processes_give_the_same(tmp_path: Path) -> None:
     """`workers` changes who loads, never what is trained."""
     runs = [
-        paceline.run(COUNTED, on="1x2", out=tmp_path / str(workers), workers=workers, kind="dataset", num_train=50, epochs=2)
+        paceline.run(
+            COUNTED, on="1x2", out=tmp_path / str(workers), workers=workers, kind="dataset", num_train=50, epochs=2
+        )
         for workers in (0, 2)
     ]
     assert [run.why for run in runs] == [None, None]

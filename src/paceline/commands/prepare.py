@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.base.errors import BadInput
-from paceline.base.files import scratch, sha256
+from paceline.base.files import scratch
 from paceline.records.facts import TaskFacts
 from paceline.records.layout import RunDir
 from paceline.spec import settings
@@ -86,7 +86,7 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host) -> Prepared:
             name, rest, data=given.data, seed=given.seed, timeout_s=given.timeout, run=RunDir(folder / "describe")
         )
     known = Known(host, DataShape(facts.train.kind, facts.train.num), facts.knows_better)
-    return Prepared(name, facts.params, facts.defaults, known, facts, sha256(path))
+    return Prepared(name, facts.params, facts.defaults, known, facts, facts.source_sha256)
 
 
 def _task_path(task: str) -> tuple[Path, str]:

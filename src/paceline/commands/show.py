@@ -1,4 +1,4 @@
-"""From what a command returned to what the terminal or a script gets: the seam between `cli.py` and `report/`."""
+"""From what a command returned to what the terminal or a script gets: the seam between `cli/` and `report/`."""
 
 from __future__ import annotations
 

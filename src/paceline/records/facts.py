@@ -28,6 +28,7 @@ class TaskFacts:
     test: DataFacts
     num_parameters: int
     knows_better: bool  # which way its score is good: a target needs that
+    source_sha256: str | None  # the task's file and the modules beside it
     layers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def plain(self) -> dict[str, Any]:

@@ -95,7 +95,10 @@ def _facts(record: Record) -> list[tuple[str, str]]:
             show.number(record.plain.get("throughput"), "samples/s") if record.plain.get("throughput") else "",
         ),
         ("memory", f"{show.number(memory['rss_bytes'], 'bytes')} a rank at most" if memory.get("rss_bytes") else ""),
-        ("device memory", f"{show.number(memory['peak_bytes'], 'bytes')} at its peak" if memory.get("peak_bytes") else ""),
+        (
+            "device memory",
+            f"{show.number(memory['peak_bytes'], 'bytes')} at its peak" if memory.get("peak_bytes") else "",
+        ),
         ("weights", str(record.plain.get("weights") or "")),
         ("run directory", str(record.plain.get("run_dir") or "")),
     ]

@@ -22,7 +22,7 @@ class Spec(Settings):
         default_factory=dict, description="the task's own parameters"
     )
     source_sha256: str | None = Field(
-        None, description="the user's task file, so that an edited file is another experiment"
+        None, description="the user's task file and modules beside it: edited, they are another experiment"
     )
 
     model_config = {"populate_by_name": True}

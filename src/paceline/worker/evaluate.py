@@ -6,6 +6,7 @@ import torch
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
+from paceline.worker.measure.device import settle
 from paceline.worker.measure.tally import LOSS, Tally
 from paceline.worker.tasks.feed import Feed
 from paceline.worker.tasks.order import evaluation_pieces
@@ -27,6 +28,7 @@ def evaluate(model: torch.nn.Module, task: Task, feed: Feed, spec: Spec, world: 
             outputs = task.forward(model, batch)
             loss, count = task.loss_sum(outputs, batch, num)
             local.add({LOSS: (loss, count), **task.score_sums(outputs, batch, num)}, num)
+    settle(world.device)
     model.train(was_training)
     total = local.over(world)
     if total.num != feed.num:

@@ -23,7 +23,7 @@ from paceline.worker.measure.tally import LOSS
 from paceline.worker.resilience.weights import fingerprint, save
 from paceline.worker.seed import seed_everything
 from paceline.worker.tasks.feed import make_feed
-from paceline.worker.tasks.load import find, load_task, values_for
+from paceline.worker.tasks.load import find, load_task, source_digest, values_for
 from paceline.worker.tasks.task import Task, better_of, users_code, usual_score
 from paceline.worker.world.env import Identity
 from paceline.worker.world.join import check_identity, join
@@ -93,6 +93,7 @@ def describe(run: RunDir) -> None:
         params=found.params, values=values, defaults=found.defaults, takes_data=found.takes_data,
         train=_data_facts(task, "train"), test=_data_facts(task, "test"),
         num_parameters=sum(p.numel() for p in model.parameters()),
+        source_sha256=source_digest(found.source) if found.source else None,
         knows_better=task.better is not None or task.score is usual_score, layers=_layers(model),
     )  # fmt: skip
     write_json(run.facts, facts.plain())

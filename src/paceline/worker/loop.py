@@ -72,6 +72,9 @@ class _Pace:
     def mark(self, epoch: int) -> None:
         if self._num_global == 0:
             return
+        self.parts.watch.switch(
+            self.parts.step.phases[-1]
+        )  # what the device still has to do is the step's, not the log's
         settle(self.parts.world.device)
         spent = self.parts.watch.spent(*_TRAINING)
         self.parts.watch.switch("logging")

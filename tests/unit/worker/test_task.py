@@ -128,7 +128,27 @@ def test_which_class_is_the_task(tmp_path: Path) -> None:
     assert getattr(find(str(path)).made, "__name__", "") == "One"
     path.write_text(body.format("One") + body.format("Two"))
     assert getattr(find(f"{path}:Two").made, "__name__", "") == "Two"
-    with pytest.raises(BadInput, match="several tasks; say which: t.py:One, t.py:Two"):
+    with pytest.raises(BadInput, match=r"several tasks; say which: t\.py:One, t\.py:Two"):
         find(str(path))
     with pytest.raises(BadInput, match="unknown class 'Tow'; did you mean 'Two'"):
         find(f"{path}:Tow")
+
+
+def test_an_edited_module_beside_the_task_is_another_experiment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    from paceline.worker.tasks.load import source_digest
+
+    body = "from beside_it import size\ndef model(): ...\ndef train_data(): ...\ndef test_data(): ...\n"
+    (tmp_path / "t.py").write_text(body)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    digests: list[str] = []
+    for size in (1, 2):
+        (tmp_path / "beside_it.py").write_text(f"size = {size}\n")
+        monkeypatch.delitem(sys.modules, "beside_it", raising=False)
+        find(str(tmp_path / "t.py"))
+        digests.append(source_digest(tmp_path / "t.py"))
+    assert digests[0] != digests[1]
+    monkeypatch.delitem(sys.modules, "beside_it")

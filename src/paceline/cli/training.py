@@ -1,0 +1,98 @@
+"""Commands that train: run and study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paceline.base.errors import BadInput, Interrupted
+from paceline.cli.door import Json, console, fail, print_json, say, say_all
+
+Task = Annotated[str, typer.Argument(metavar="TASK", help="A built-in task, or path/to/file.py[:Class].")]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...", help="Settings and the task's parameters; `paceline list settings` explains each."
+    ),
+]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results; otherwise a new one below runs/.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and run nothing.")]
+
+
+def run(task: Task, words: Words = None, as_json: Json = False, dry_run: DryRun = False, out: Out = None) -> None:
+    """Train one task under one set of settings, and say what happened on every rank."""
+    from paceline.commands import prepare, run, show, watching
+
+    try:
+        what = run.ready(task, prepare.words(words or []), out=out)
+    except BadInput as error:
+        if as_json:  # a script gets its document whatever happens
+            print_json(run.refused(task, words or [], error))
+        raise
+    if dry_run:
+        spec = what.spec.plain()
+        print_json({"schema": 1, "spec": spec, "plan": what.plan.plain()} if as_json else spec)
+        say_all([] if as_json else show.planned_run(what))
+        return
+    try:
+        with watching.Single(console(stderr=True), what) as watcher:
+            record = run.start(what, tick=watcher.tick)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; what the ranks wrote so far is in {what.run.path}") from None
+    if as_json:
+        print_json(record.plain)
+    else:
+        show.record(console(), record)
+    if not record.completed:
+        fail(f"{record.kind}: {record.why}")
+        raise typer.Exit(1)
+
+
+def study(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME|FILE.yaml|TASK", help="A shipped study, a study file, or a task to sweep.")
+    ],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=V1,V2]...", help="Settings; several values are swept.")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", help="Runs of every cell, each with a seed of its own. Default 5.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A scaled-down version, under two minutes on two cores.")
+    ] = False,
+    budget: Annotated[str | None, typer.Option("--budget", help="As many repeats as fit: 90s, 20m, 2h.")] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Run failed cells again.")] = False,
+    out: Out = None,
+    as_json: Json = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Run a matrix of settings with repeats, resuming where it stopped, and report what the figures show."""
+    from paceline.commands import prepare, show, study, watching
+
+    typed = prepare.words(words or [])
+    budget_s = study.seconds(budget) if budget is not None else None
+    what = study.ready(name, typed, repeats=repeats, quick=quick, out=out)
+    if dry_run:
+        if as_json:
+            print_json(what.expanded.plan.model_dump(mode="json", by_alias=True))
+        say_all([] if as_json else show.planned_study(what))
+        return
+    with study.hold(what):
+        try:
+            what, look = study.look_ahead(what, budget_s=budget_s, most=repeats)
+            with watching.Many(console(stderr=True), what, look, retry=retry) as watcher:
+                reported = study.start(what, watcher, retry=retry, deadline_s=budget_s)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted; nothing finished is lost: the same command goes on from here") from None
+    if as_json:
+        print_json(show.plain(reported))
+    else:
+        show.findings(console(), reported)
+        say(f"\nreport: {what.folder.html}")
+    failed = [record for cell in reported.study.cells for _, record in cell.failed]
+    if failed:
+        fail(f"{len(failed)} of {reported.study.done} runs failed; their reasons are in the report")
+        raise typer.Exit(1)
