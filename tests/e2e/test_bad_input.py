@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from e2e.bad_data import Maker, damaged_gzip, features, mnist
 from e2e.processes import left_after, marked
-
 from paceline.records.record import load
 
 TASKS = Path(__file__).with_name("tasks")
@@ -258,7 +258,7 @@ DEATHS = {
     "leaves a daemon behind": failed(f"run {{t}}/dies.py:LeavesDaemon {STEPS}", "task", "left a daemon behind"),
 }  # fmt: skip
 
-RECORD = {name: None for name in ("kind", "why", "key", "train", "test", "time", "ranks", "throughput")}
+RECORD = dict.fromkeys(("kind", "why", "key", "train", "test", "time", "ranks", "throughput"))
 NEWER = json.dumps({**RECORD, "schema": 99, "outcome": "completed", "spec": {"task": "lenet", "on": "1x1"}})
 FOLDERS = {
     "out holds a finished run": holds("r/result.json", "{}", "run features --out r", "holds a finished run already"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ _TIMES = (
     Metric(THROUGHPUT, "throughput", "samples/s", "higher", "ratio", 0.02),
 )
 _MEMORY = Metric("memory.rss_bytes", "memory", "bytes", "lower", "ratio", 0.02, main=False)
+_DEVICE_MEMORY = Metric("memory.peak_bytes", "device memory", "bytes", "lower", "ratio", 0.02, main=False)
 
 # Keys of a split that are counts, not figures.
 _COUNTS = frozenset({"evaluated", "seen", "of", "num"})
@@ -52,8 +53,8 @@ def main_score(records: Iterable[Record]) -> tuple[str, str | None] | None:
     return None
 
 
-def table(records: list[Record]) -> tuple[Metric, ...]:
-    """All metrics of these runs, in the order they are shown."""
+def table(records: list[Record], quoted: Collection[str] = ()) -> tuple[Metric, ...]:
+    """All metrics of these runs, in the order they are shown; what a report has a figure for is there even if no run has it."""
     own = main_score(records)
     names = sorted(_names(records), key=lambda name: own is None or name != own[0])
     scores: list[Metric] = []
@@ -62,5 +63,5 @@ def table(records: list[Record]) -> tuple[Metric, ...]:
         is_own = own is None or name == own[0]
         scores.append(replace(test, main=is_own))
         scores.append(replace(test, name=f"train.{name}", title=f"train {name}", compared=False, main=False))
-    metrics = (*_TIMES, *scores, _loss("test"), replace(_loss("train"), compared=False), _MEMORY)
-    return tuple(metric for metric in metrics if any(record.metric(metric.name) is not None for record in records))
+    metrics = (*_TIMES, *scores, _loss("test"), replace(_loss("train"), compared=False), _MEMORY, _DEVICE_MEMORY)
+    return tuple(m for m in metrics if m.name in quoted or any(record.metric(m.name) is not None for record in records))

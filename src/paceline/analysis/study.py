@@ -90,7 +90,7 @@ def _target(records: Sequence[Record]) -> float | None:
 
 def findings(study: StudyRecord) -> StudyFindings:
     records = [record for cell in study.cells for _, record in cell.completed]
-    table = metrics.table(records)
+    table = metrics.table(records, {name for cell in study.plan.cells for name in cell.reference})
     by_name = {metric.name: metric for metric in table}
     found = tuple(cells.finding(cell, table) for cell in study.cells)
     comparisons = tuple(compare(_questions(study, by_name)))

@@ -6,13 +6,13 @@ import difflib
 from collections.abc import Iterable
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
     """The known name most like `name`, or None when nothing is close.
 
     >>> nearest("precison", ["precision", "batch"])
     'precision'
     """
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
     return matches[0] if matches else None
 
 

@@ -61,7 +61,7 @@ def study(
         int | None, typer.Option("--repeats", help="Runs of every cell, each with a seed of its own. Default 5.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A scaled-down version, under two minutes on two cores.")
+        bool, typer.Option("--quick", help="A scaled-down version; of a shipped study, under two minutes on two cores.")
     ] = False,
     budget: Annotated[str | None, typer.Option("--budget", help="As many repeats as fit: 90s, 20m, 2h.")] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed cells again.")] = False,

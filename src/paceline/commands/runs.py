@@ -66,9 +66,9 @@ def compare(a: Path, b: Path) -> dict[str, Any]:
     """Settings that differ and figures side by side. One run each: no interval, so no verdict."""
     first, second = load(a), load(b)
     settings = {
-        name: [first.spec.get(name), second.spec.get(name)]
-        for name in {**first.spec, **second.spec}
-        if first.spec.get(name) != second.spec.get(name)
+        name: [first.asked.get(name), second.asked.get(name)]
+        for name in {**first.asked, **second.asked}
+        if first.asked.get(name) != second.asked.get(name)
     }
     scores = [f"test.{name}" for name in first.test if name not in ("loss", "evaluated", "of")]
     metrics = {name: [first.metric(name), second.metric(name)] for name in (*_COMPARED, *scores)}

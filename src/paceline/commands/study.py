@@ -115,7 +115,7 @@ def fit(what: Ready, budget_s: float, look: Outlook, *, most: int | None) -> Rea
     if block is None:
         raise BadInput(f"--budget: how long a run takes is {look.how}; give --repeats instead")
     repeats = min(repeats_for(budget_s, block), most or 1000)
-    note = f"The number of repeats ({repeats}) was fitted to a budget of {budget_s:g} s."
+    note = f"The number of repeats was fitted to a budget of {budget_s:g} s."
     file = what.file.model_copy(update={"repeats": repeats, "notes": [*what.file.notes, note]})
     return Ready(file, what.prepared, _expand(file, what.prepared, quick=what.expanded.plan.quick), what.folder)
 

@@ -51,6 +51,14 @@ class Record:
         return self.plain["spec"]
 
     @property
+    def asked(self) -> dict[str, Any]:
+        """Settings and the task's parameters side by side, as they are typed."""
+        return {
+            **{name: value for name, value in self.spec.items() if name != "params"},
+            **(self.spec.get("params") or {}),
+        }
+
+    @property
     def run_dir(self) -> Path:
         return Path(self.plain["run_dir"])
 

@@ -109,11 +109,11 @@ def loose_study(path: Path) -> StudyRecord:
     """A folder of runs that no study planned (or one run): cells are what share a spec but for the seed."""
     groups: dict[str, list[Record]] = {}
     for record in find(path):
-        spec = {k: v for k, v in record.spec.items() if k not in ("seed", "timeout")}
+        spec = {k: v for k, v in record.asked.items() if k not in ("seed", "timeout")}
         groups.setdefault(repr(sorted(spec.items(), key=lambda item: item[0])), []).append(record)
     if not groups:
         raise BadInput(f"{path}: no finished run and no study in it")
-    specs = [records[0].spec for records in groups.values()]
+    specs = [records[0].asked for records in groups.values()]
     swept = [
         name
         for name in specs[0]
@@ -121,7 +121,7 @@ def loose_study(path: Path) -> StudyRecord:
     ]
     cells: list[CellRecord] = []
     for index, records in enumerate(groups.values()):
-        settings = {name: records[0].spec.get(name) for name in swept}
+        settings = {name: records[0].asked.get(name) for name in swept}
         label = " ".join(f"{k}={v}" for k, v in settings.items()) or str(records[0].spec["task"])
         plan = CellPlan(label=label, settings=settings, spec=records[0].spec, folder=f"cell_{index}")
         cells.append(CellRecord(plan, tuple(enumerate(records))))

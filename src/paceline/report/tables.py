@@ -166,16 +166,16 @@ def ranks(runs: Sequence[tuple[str, Record]]) -> Table:
     for label, record in runs:
         told: list[dict[str, Any]] = record.plain.get("ranks") or []
         for rank in told:
-            train, test, time = (_dict(rank.get(name)) for name in ("train", "test", "time"))
+            train, test = (_dict(rank.get(name)) for name in ("train", "test"))
             scores = (show.number(train.get(score), unit), show.number(test.get(score), unit)) if score else ()
             rows.append((
                 label, str(rank["rank"]), str(rank.get("host") or show.NONE), show.number(train.get("loss")), *scores,
-                str(test.get("num", show.NONE)), show.number(rank.get("rss_bytes"), "bytes"), show.number(time.get("waiting"), "s"),
+                str(test.get("num", show.NONE)), show.number(rank.get("rss_bytes"), "bytes"),
             ))  # fmt: skip
     own = (Column(f"own train {score}", "right"), Column(f"own test {score}", "right")) if score else ()
     columns = (
         Column("setting"), Column("rank", "right"), Column("host"), Column("own train loss", "right"), *own,
-        Column("test samples scored", "right"), Column("memory", "right"), Column("waiting", "right"),
+        Column("test samples scored", "right"), Column("memory", "right"),
     )  # fmt: skip
     note = "each rank's own share only; the model's score is over all ranks together"
     return Table("ranks", "Each rank's own figures, first run of each cell", note, columns, tuple(rows))

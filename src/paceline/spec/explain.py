@@ -77,7 +77,7 @@ def problems(error: ValidationError, *, known: Iterable[str]) -> list[tuple[tupl
             options = [
                 word.strip("' ") for word in text.split("; got")[0].replace(" or ", ",").split(",") if "'" in word
             ]
-            close = nearest(str(values[place]), [option.split("'")[-1] for option in options])
+            close = nearest(str(values[place]), [option.split("'")[-1] for option in options], likeness=0.8)
             text += f"; did you mean {close!r}?" if close else ""
         found.append((place, text))
     return found

@@ -73,7 +73,8 @@ class Batching(Frozen):
     test_batch: Count = Field(128, description="samples per rank in one evaluation batch; changes speed, never a score")
     shuffle: bool = Field(True, description="a new sample order every epoch, the same at every world size")
     workers: Annotated[int, Field(ge=0)] = Field(
-        0, description="loader processes per rank, for a map-style Dataset; 0: load in the rank itself"
+        0,
+        description="loader processes per rank for each of the two data sets, if it is a map-style Dataset; 0: load in the rank itself",
     )
 
 

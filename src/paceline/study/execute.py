@@ -14,6 +14,7 @@ from paceline.records.gather import Ended, by_signal, gather
 from paceline.records.layout import RunDir
 from paceline.records.record import Record, load
 from paceline.spec.run import Spec
+from paceline.spec.tasks import task_file
 
 _DESCRIBE_S = 300.0
 
@@ -39,11 +40,12 @@ def run_once(spec: Spec, run: RunDir, *, tick: Tick | None = None, facts: TaskFa
     make_room(run)
     launcher: Launcher = LAUNCHERS.load(spec.launcher)()
     plan = launcher.plan(spec, run)
-    fingerprint = take(Path.cwd())
+    own = task_file(spec.task)
+    fingerprint = take(Path(own[0]).parent if own else Path.cwd())
     write_json(run.spec, spec.plain())
     write_json(run.plan, plan.plain())
     write_json(run.fingerprint, fingerprint)
-    if facts is not None:
+    if facts is not None and facts.values == spec.params:  # a study describes its first cell; others have no facts
         write_json(run.facts, facts.plain())
     ended = supervise(plan, run, timeout_s=spec.timeout, tick=tick)
     words = [launcher.last_words(_text(run.log(process.who, "err"))) for process in plan.processes]

@@ -77,7 +77,14 @@ def expand(
             first = make_spec(asked)
         except BadInput as error:
             cells.append(
-                CellPlan(label=label, settings=cell, spec=dict(asked), folder="", skipped="; ".join(error.problems))
+                CellPlan(
+                    label=label,
+                    settings=cell,
+                    spec=dict(asked),
+                    folder="",
+                    skipped="; ".join(error.problems),
+                    reference=_reference(file, cell),
+                )
             )
             continue
         repeats = [first.model_copy(update={"seed": first.seed + repeat}) for repeat in range(file.repeats)]

@@ -142,5 +142,9 @@ def check(spec: Spec, applied: dict[str, Any]) -> None:
         "threads": spec.threads, "precision": spec.precision,
     }  # fmt: skip
     wrong = [f"{name} {want}, got {applied[name]}" for name, want in asked.items() if applied[name] != want]
+    update: dict[str, Any] = applied["optimizer"]
+    for name in ("lr", "weight_decay", "momentum"):
+        if name in update and update[name] != getattr(spec, name):
+            wrong.append(f"{name} {getattr(spec, name)}, got {update[name]}")
     if wrong:
         raise RunFailed(f"asked for {'; '.join(wrong)}", kind="mismatch")

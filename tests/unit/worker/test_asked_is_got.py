@@ -11,7 +11,14 @@ from paceline.worker.world.env import Identity, identify
 from paceline.worker.world.join import check_identity
 
 SPEC = Spec(task="features", on="1x2", threads=2, device="cpu", weight_decay=0.0)
-GOT = {"world_size": 2, "backend": "gloo", "device": "cpu", "threads": 2, "precision": "fp32"}
+GOT = {
+    "world_size": 2,
+    "backend": "gloo",
+    "device": "cpu",
+    "threads": 2,
+    "precision": "fp32",
+    "optimizer": {"lr": 1e-3},
+}
 
 
 def test_as_asked() -> None:
@@ -27,6 +34,11 @@ def test_each_difference_fails_the_run(name: str, value: object) -> None:
     with pytest.raises(RunFailed, match=f"asked for {name} .*, got {value}") as caught:
         check(SPEC, {**GOT, name: value})
     assert caught.value.kind == "mismatch"
+
+
+def test_an_optimizer_with_another_learning_rate_fails_the_run() -> None:
+    with pytest.raises(RunFailed, match=r"asked for lr 0\.001, got 0\.1"):
+        check(SPEC, {**GOT, "optimizer": {"lr": 0.1}})
 
 
 def test_a_launcher_that_starts_too_few_is_caught_before_the_first_message() -> None:
