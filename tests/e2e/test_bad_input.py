@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -388,9 +389,12 @@ def test_a_failed_run_is_one_json_document(name: str, paceline, tmp_path: Path) 
     assert done.stderr == f"paceline: {case.kind}: {document['why']}\n"
 
 
-def test_a_refusal_says_nothing_on_stdout_even_as_json(paceline) -> None:
+def test_a_refused_run_is_one_json_document(paceline) -> None:
     done = paceline("run", "features", "batch=0", "--json")
-    assert (done.returncode, done.stdout) == (2, "")
+    assert done.returncode == 2
+    document = json.loads(done.stdout)
+    assert (document["outcome"], document["kind"]) == ("skipped", "refused")
+    assert done.stderr == f"paceline: {document['why']}\n"
 
 
 def test_the_page_of_a_failed_run_can_be_drawn_and_damaged_events_are_named(paceline, tmp_path: Path) -> None:
@@ -404,3 +408,13 @@ def test_the_page_of_a_failed_run_can_be_drawn_and_damaged_events_are_named(pace
     damaged = paceline("report", "run", "--html", "page.html", env=STRICT)
     assert damaged.returncode == 2
     assert "rank_00000.jsonl, line 2: not an event of ours" in damaged.stderr
+
+
+def test_an_odd_name_is_not_bad_input(paceline, tmp_path: Path) -> None:
+    """`.py` in the name of a folder, a space in the name of a file: odd, and fine."""
+    folder = tmp_path / "my.pyproject"
+    folder.mkdir()
+    shutil.copy(TASKS / "good.py", folder / "my task.py")
+    done = paceline("study", "my.pyproject/my task.py:Good", "batch=4,8", "--dry-run")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "runs/my_task_batch" in done.stdout

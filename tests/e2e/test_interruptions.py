@@ -171,14 +171,16 @@ def test_ctrl_c_in_a_run(mode: str, desk: Desk) -> None:
     assert load(run.path).completed
 
 
-def test_ctrl_c_while_the_task_is_imported(desk: Desk) -> None:
+@pytest.mark.parametrize("command", ["run", "study"])
+def test_ctrl_c_while_the_task_is_imported(command: str, desk: Desk) -> None:
     desk.close_gate("hold-import")
-    command = desk.start("run", "gated.py", *SHORT, "--out", "run")
+    started = desk.start(command, "gated.py", *SHORT, "--out", "out")
     wait_for("the import", (desk.folder / "waiting").exists)
-    os.killpg(command.pid, signal.SIGINT)
-    assert desk.end(command)[0] == 130
+    os.killpg(started.pid, signal.SIGINT)
+    code, said = desk.end(started)
+    assert code == 130 and "no run was started" in said
     assert desk.left() == []
-    assert not (desk.folder / "run").exists()
+    assert not (desk.folder / "out").exists()
 
 
 # ---- a study ----
@@ -256,7 +258,7 @@ def test_an_interrupted_study_reports_and_goes_on(word: signal.Signals, desk: De
 def test_two_studies_in_one_folder(desk: Desk) -> None:
     words = (*STUDY, "--repeats", "1")
     first = desk.start(*words)
-    desk.meet()
+    desk.meet(after=1)
     code, said = desk.do(*words)
     assert code == 2 and "another paceline study is running in this folder" in said
     desk.open_gate()

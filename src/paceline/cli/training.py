@@ -20,6 +20,8 @@ Words = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results; otherwise a new one below runs/.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and run nothing.")]
 
+_TOO_EARLY = "interrupted while the task was being looked at; no run was started"
+
 
 def run(task: Task, words: Words = None, as_json: Json = False, dry_run: DryRun = False, out: Out = None) -> None:
     """Train one task under one set of settings, and say what happened on every rank."""
@@ -31,6 +33,8 @@ def run(task: Task, words: Words = None, as_json: Json = False, dry_run: DryRun 
         if as_json:  # a script gets its document whatever happens
             print_json(run.refused(task, words or [], error))
         raise
+    except KeyboardInterrupt:
+        raise Interrupted(_TOO_EARLY) from None
     if dry_run:
         spec = what.spec.plain()
         print_json({"schema": 1, "spec": spec, "plan": what.plan.plain()} if as_json else spec)
@@ -74,7 +78,10 @@ def study(
 
     typed = prepare.words(words or [])
     budget_s = study.seconds(budget) if budget is not None else None
-    what = study.ready(name, typed, repeats=repeats, quick=quick, out=out)
+    try:
+        what = study.ready(name, typed, repeats=repeats, quick=quick, out=out)
+    except KeyboardInterrupt:
+        raise Interrupted(_TOO_EARLY) from None
     if dry_run:
         if as_json:
             print_json(what.expanded.plan.model_dump(mode="json", by_alias=True))
