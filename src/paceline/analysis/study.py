@@ -91,6 +91,8 @@ def _target(records: Sequence[Record]) -> float | None:
 def findings(study: StudyRecord) -> StudyFindings:
     records = [record for cell in study.cells for _, record in cell.completed]
     table = metrics.table(records, {name for cell in study.plan.cells for name in cell.reference})
+    if len({record.spec.get("target") for record in records}) > 1:  # times to different targets are no race
+        table = tuple(metric for metric in table if metric.name != metrics.TO_TARGET)
     by_name = {metric.name: metric for metric in table}
     found = tuple(cells.finding(cell, table) for cell in study.cells)
     comparisons = tuple(compare(_questions(study, by_name)))

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Generator, Iterator
@@ -31,19 +32,24 @@ def _writing(path: Path) -> Generator[None]:
 
 def write_bytes(path: Path, blob: bytes) -> None:
     """Write to a temporary name in the same folder, flush to disk, rename: all or nothing."""
-    with _writing(path):
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(blob)
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
+    with _writing(path), unfinished(path) as name:
+        # Created as any program creates a file, so that the user's umask decides who may read it.
+        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        with os.fdopen(handle, "wb") as file:
+            file.write(blob)
+
+
+@contextlib.contextmanager
+def unfinished(path: Path) -> Generator[Path]:
+    """A temporary name beside `path`; what the block wrote there is flushed and takes `path`'s name, all or nothing."""
+    name = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        yield name
+        with name.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    finally:
+        name.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -103,7 +109,10 @@ def sha256(path: Path) -> str:
 
 
 def remove_tree(path: Path) -> None:
-    shutil.rmtree(path)
+    try:
+        shutil.rmtree(path)
+    except OSError as error:
+        raise RunFailed(f"{path}: cannot be removed ({error.strerror})", kind="disk") from None
 
 
 def remove_file(path: Path) -> None:
@@ -122,10 +131,6 @@ def locked(path: Path, *, why: str) -> Generator[None]:
         except BlockingIOError:
             raise BadInput(why) from None
         yield
-
-
-def empty(path: Path) -> bool:
-    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
 
 
 @contextlib.contextmanager

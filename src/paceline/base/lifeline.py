@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -22,5 +23,15 @@ def bound() -> Callable[[], None]:
     return bind
 
 
-def die_with_parent() -> None:
+def die_with_parent(supervisor: int | None = None) -> None:
+    """Bind to the parent, then make sure that it is not too late: `supervisor` must still be among our ancestors.
+
+    A rank that torchrun or spawn started imports torch before it comes here; a supervisor killed in that time is
+    never noticed by the kernel, because the rank is bound to whoever adopted it.
+    """
     bound()()
+    if supervisor is not None and sys.platform == "linux":
+        import psutil
+
+        if supervisor not in [process.pid for process in psutil.Process().parents()]:
+            os._exit(1)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.base.errors import BadInput, Interrupted
+from paceline.base.errors import Interrupted, PacelineError
 from paceline.cli.door import Json, console, fail, print_json, say, say_all
 
 Task = Annotated[str, typer.Argument(metavar="TASK", help="A built-in task, or path/to/file.py[:Class].")]
@@ -29,7 +29,7 @@ def run(task: Task, words: Words = None, as_json: Json = False, dry_run: DryRun 
 
     try:
         what = run.ready(task, prepare.words(words or []), out=out)
-    except BadInput as error:
+    except PacelineError as error:
         if as_json:  # a script gets its document whatever happens
             print_json(run.refused(task, words or [], error))
         raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from paceline.base.errors import BadInput
 from paceline.base.files import scratch
+from paceline.base.names import nearest
 from paceline.records.facts import TaskFacts
 from paceline.records.layout import RunDir
 from paceline.spec import settings
@@ -85,7 +85,7 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host) -> Prepared:
         facts = describe(
             name, rest, data=given.data, seed=given.seed, timeout_s=given.timeout, run=RunDir(folder / "describe")
         )
-    known = Known(host, DataShape(facts.train.kind, facts.train.num), facts.knows_better)
+    known = Known(host, DataShape(facts.train.kind), facts.knows_better)
     return Prepared(name, facts.params, facts.defaults, known, facts, facts.source_sha256)
 
 
@@ -93,8 +93,8 @@ def _task_path(task: str) -> tuple[Path, str]:
     """File and class behind path/to/file.py[:Class]; a mistyped built-in name is answered with the nearest one."""
     found = task_file(task)
     if found is None:
-        close = difflib.get_close_matches(task, list(BUILTIN), n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "it is neither a built-in task nor a Python file"
+        close = nearest(task, BUILTIN)
+        hint = f"did you mean {close!r}?" if close else "it is neither a built-in task nor a Python file"
         raise BadInput(f"unknown task {task!r}; {hint} (built in: {', '.join(BUILTIN)}; your own: path/to/file.py)")
     path = Path(found[0])
     if not path.is_file():

@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from paceline.base.errors import BadInput
+from paceline.base.errors import BadInput, PacelineError
 from paceline.commands.prepare import Prepared, prepare
 from paceline.launch.plan import Plan
 from paceline.launch.supervise import Tick
@@ -21,7 +21,7 @@ from paceline.records.record import Record
 from paceline.spec.run import Spec
 from paceline.spec.settings import names
 from paceline.spec.tasks import task_file
-from paceline.study.execute import make_room, plan_of, run_once
+from paceline.study.execute import check_room, plan_of, run_once
 
 RUNS = Path("runs")
 
@@ -48,6 +48,7 @@ def ready(task: str, asked: Mapping[str, Any], *, out: str | PathLike[str] | Non
     prepared = prepare(task, asked)
     spec = prepared.spec(asked)
     run = RunDir(Path(out).resolve() if out is not None else fresh_folder(task).resolve())
+    check_room(run)
     return Ready(prepared, spec, run, plan_of(spec, run))
 
 
@@ -59,10 +60,10 @@ def _one_value_each(asked: Mapping[str, Any]) -> None:
         raise BadInput(f"{said}: a run takes one value of each setting; several are swept by `paceline study`")
 
 
-def refused(task: str, words: Sequence[str], error: BadInput) -> dict[str, Any]:
+def refused(task: str, words: Sequence[str], error: PacelineError) -> dict[str, Any]:
     """The document of a run that was never started, with what was asked as it was typed."""
     asked = {pair.partition("=")[0]: pair.partition("=")[2] for pair in words}
-    return refusal({"task": task, **asked}, "; ".join(error.problems))
+    return refusal({"task": task, **asked}, "; ".join(str(error).splitlines()))
 
 
 def start(what: Ready, *, tick: Tick | None = None) -> Record:
@@ -76,6 +77,4 @@ def run(task: str | PathLike[str], *, out: str | PathLike[str] | None = None, **
     >>> record.test["accuracy"]  # doctest: +SKIP
     """
     asked = {name: value for name, value in settings.items() if value is not None}
-    what = ready(os.fspath(task), asked, out=out)
-    make_room(what.run)
-    return start(what)
+    return start(ready(os.fspath(task), asked, out=out))

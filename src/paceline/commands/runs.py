@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from paceline.base.errors import BadInput
-from paceline.base.files import remove_tree
+from paceline.base.files import locked, remove_tree
 from paceline.records.layout import RunDir, StudyDir
 from paceline.records.record import Record, find, load
+from paceline.records.study import load_plan
 
 _COMPARED = (
     "time.wall_s",
@@ -90,7 +91,7 @@ def removable(names: Sequence[str], root: Path) -> list[Path]:
         path = Path(name) if Path(name).exists() else root / name
         if not path.exists():
             wrong.append(f"{name}: there is no such run or study (looked in {root} as well)")
-        elif not (RunDir(path).spec.exists() or StudyDir(path).plan.exists()):
+        elif not _is_ours(path):
             wrong.append(f"{name}: not a run or a study of ours; nothing was removed")
         else:
             found.append(path)
@@ -99,6 +100,14 @@ def removable(names: Sequence[str], root: Path) -> list[Path]:
     return found
 
 
+def _is_ours(path: Path) -> bool:
+    if StudyDir(path).plan.exists():
+        load_plan(StudyDir(path))
+        return True
+    return bool(RunDir(path).contents()) and not RunDir(path).foreign()
+
+
 def remove(paths: Sequence[Path]) -> None:
     for path in paths:
-        remove_tree(path)
+        with locked(path / ".lock", why=f"{path}: a run or study is going on in it; nothing was removed"):
+            remove_tree(path)

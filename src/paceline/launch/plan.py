@@ -66,13 +66,17 @@ ABOUT = {
 }
 
 
+# `python -m` puts the current folder first on the path: a user's own queue.py would break every rank.
+_SAFE: dict[str, str | None] = {"PYTHONSAFEPATH": "1"}
+
+
 def worker_argv(job: str, run: RunDir) -> tuple[str, ...]:
     return (sys.executable, "-m", "paceline.worker", job, str(run.path))
 
 
 def shared_env(spec: Spec) -> dict[str, str | None]:
     """What every rank needs before its first line: thread pools are sized when torch is imported."""
-    env: dict[str, str | None] = {"OMP_NUM_THREADS": str(spec.threads), "MKL_NUM_THREADS": str(spec.threads)}
+    env: dict[str, str | None] = {**_SAFE, "OMP_NUM_THREADS": str(spec.threads), "MKL_NUM_THREADS": str(spec.threads)}
     if spec.topology.machines == 1:
         # The host name of a laptop often resolves to an address it does not have; ranks of one machine need only loopback.
         env["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
@@ -81,4 +85,4 @@ def shared_env(spec: Spec) -> dict[str, str | None]:
 
 def describe_plan(run: RunDir) -> Plan:
     """The short job that imports a user's task."""
-    return Plan("local", 1, (Process("describe", worker_argv("describe", run), {}),))
+    return Plan("local", 1, (Process("describe", worker_argv("describe", run), dict(_SAFE)),))

@@ -20,6 +20,7 @@ from paceline.base.errors import RunFailed
 from paceline.base.files import open_log
 from paceline.base.lifeline import bound
 from paceline.launch.plan import Plan, Process
+from paceline.records.events import Finished, read
 from paceline.records.gather import Ended, Exit
 from paceline.records.layout import RunDir
 
@@ -36,6 +37,7 @@ def _start(process: Process, run: RunDir) -> subprocess.Popen[bytes]:
         **os.environ,
         **{name: value for name, value in process.env.items() if value is not None},
         _MARK: str(run.path),
+        "PACELINE_SUPERVISOR": str(os.getpid()),  # a rank that finds us gone when it starts must not go on
     }
     for name, value in process.env.items():
         if value is None:
@@ -72,7 +74,7 @@ def _stop(children: list[subprocess.Popen[bytes]], run: RunDir, sessions: set[in
     family = list({*_family(children), *_orphans(run, sessions)})
     for word in (signal.SIGTERM, signal.SIGKILL):
         for process in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.Error):
                 process.send_signal(word)
         _, family = psutil.wait_procs(family, timeout=_TERM_S)
         if not family:
@@ -96,6 +98,13 @@ def _wait(children: list[subprocess.Popen[bytes]], seconds: float) -> None:
         poller.poll(max(1, int(seconds * 1000)))
 
 
+def _left_early(process: Process, run: RunDir) -> bool:
+    """A rank that says all is well and has not finished: the others would wait for it until a timeout."""
+    if process.rank is None:
+        return False
+    return not any(isinstance(event, Finished) for event in read(run.events(process.rank)))
+
+
 def supervise(plan: Plan, run: RunDir, *, timeout_s: float = 0.0, tick: Tick | None = None) -> Ended:
     """Start the plan's processes, wait for their end, and say how each ended, in the order it happened."""
     started_t, began = time.time(), time.monotonic()
@@ -115,10 +124,10 @@ def supervise(plan: Plan, run: RunDir, *, timeout_s: float = 0.0, tick: Tick | N
             for child in [child for child in running if child.poll() is not None]:
                 process = running.pop(child)
                 exits.append(Exit(process.who, process.rank, child.returncode, ours=stopped))
-                if child.returncode != 0 and failed_at is None:
+                if failed_at is None and (child.returncode != 0 or _left_early(process, run)):
                     failed_at = time.monotonic()
             elapsed = time.monotonic() - began
-            timed_out = timed_out or (bool(timeout_s) and elapsed > timeout_s and bool(running))
+            timed_out = timed_out or (bool(timeout_s) and elapsed > timeout_s and bool(running) and failed_at is None)
             lingering = failed_at is not None and time.monotonic() - failed_at > _GRACE_S
             if running and not stopped and (timed_out or lingering):
                 stopped = True

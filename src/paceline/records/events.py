@@ -61,6 +61,7 @@ class Epoch:
     num_total: int
     of: int
     lr: float
+    elapsed_s: float  # since this rank's first line, by the clock that nobody can set
     t: float
 
 

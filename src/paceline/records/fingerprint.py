@@ -45,6 +45,11 @@ def source_state(folder: Path) -> dict[str, Any]:
     return {"commit": commit, "changed": bool(dirty) if dirty is not None else None}
 
 
+def _ours(program: str) -> bool:
+    """Our own command line; the user's program, which may be called with secrets, is none of our business."""
+    return Path(program).name == "paceline" or program.endswith("paceline/__main__.py")
+
+
 def take(source: Path) -> dict[str, Any]:
     host = here()
     return {
@@ -59,5 +64,5 @@ def take(source: Path) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("paceline", "torch", "numpy")},
         "git": source_state(source),
-        "argv": sys.argv,
+        "argv": sys.argv if _ours(sys.argv[0]) else None,
     }

@@ -124,11 +124,11 @@ def judge(ranks: Sequence[_Rank], run: RunDir, ended: Ended) -> Outcome:
         return failed(first.kind, first.why if alone else f"rank {first.rank}: {first.why}")
     if ended.said:
         return ended.said
+    if broken:
+        return failed("lost", broken[0].why)
     bad = next((end for end in ended.exits if end.code != 0 and not end.ours), None)
     if bad is not None:
         return failed("exit", f"{bad.who} left with exit code {bad.code} and no word; see {run.path / 'logs'}")
-    if broken:
-        return failed("lost", broken[0].why)
     missing = [rank.rank for rank in ranks if rank.finished is None]
     if missing:
         return failed("exit", f"rank {missing[0]} left before it had finished, with exit code 0")
@@ -158,12 +158,17 @@ def _rank_row(rank: _Rank) -> dict[str, Any]:
     }
 
 
+def _since_start(rank: _Rank, event: Epoch, started_t: float) -> float:
+    """Seconds from the start of the first process to this event: the rank's own clock, from its first line on."""
+    return (rank.started.t - started_t if rank.started else 0.0) + event.elapsed_s
+
+
 def _history(rank: _Rank, started_t: float) -> list[dict[str, Any]]:
     rows: dict[int, dict[str, Any]] = {}
     for event in rank.epochs:
         row = rows.setdefault(event.epoch, {"epoch": event.epoch, "iteration": event.iteration, "lr": event.lr})
         row[event.split] = event.total
-        row["t_s"] = event.t - started_t
+        row["t_s"] = _since_start(rank, event, started_t)
     return list(rows.values())
 
 
@@ -194,14 +199,17 @@ def _to_target(rank: _Rank, target: float, started_t: float) -> float | None:
     for event in rank.epochs:
         value = event.total.get(score["name"]) if event.split == "test" else None
         if value is not None and (value >= target if score["better"] == "higher" else value <= target):
-            return event.t - started_t
+            return _since_start(rank, event, started_t)
     return None
 
 
 def _memory(ranks: Sequence[_Rank]) -> dict[str, Any] | None:
     """The rank that needs most decides whether a machine is big enough."""
     rows = [rank.finished.memory for rank in ranks if rank.finished]
-    return max(rows, key=lambda row: row["rss_bytes"]) if rows else None
+    if not rows:
+        return None
+    peaks = [row["peak_bytes"] for row in rows if row["peak_bytes"] is not None]
+    return {**max(rows, key=lambda row: row["rss_bytes"]), "peak_bytes": max(peaks, default=None)}
 
 
 def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,29 @@ class RunDir:
         return self.path / "checkpoints" / "final.safetensors"
 
     @property
+    def lock(self) -> Path:
+        return self.path / ".lock"
+
+    def contents(self) -> list[Path]:
+        """What lies in the folder, but for the lock."""
+        return [path for path in self.path.iterdir() if path != self.lock] if self.path.is_dir() else []
+
+    def foreign(self) -> bool:
+        """Something in the folder that no run of ours puts there: then nothing in it is ours to remove."""
+        known = {
+            "spec.json",
+            "plan.json",
+            "fingerprint.json",
+            "request.json",
+            "facts.json",
+            "result.json",
+            "rendezvous",
+        }
+        known |= {"events", "logs", "checkpoints", "traces", "tensorboard"}
+        names = {path.name for path in self.contents()}
+        return bool(names) and (not names <= known or not {"spec.json", "plan.json"} & names)
+
+    @property
     def rendezvous(self) -> Path:
         """Where ranks of one machine meet; local to the attempt, removed afterwards."""
         return self.path / "rendezvous"
@@ -90,10 +113,6 @@ class StudyDir:
     def trial(self) -> RunDir:
         """The short run a time estimate is made from; it is no result."""
         return RunDir(self.path / ".trial")
-
-    @property
-    def describe(self) -> RunDir:
-        return RunDir(self.path / ".describe")
 
     def run(self, folder: str, repeat: int) -> RunDir:
         return RunDir(self.path / "cells" / folder / f"repeat_{repeat:03d}")

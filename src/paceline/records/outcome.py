@@ -30,7 +30,3 @@ COMPLETED = Outcome("completed")
 
 def failed(kind: str, why: str) -> Outcome:
     return Outcome("failed", kind, why)
-
-
-def skipped(why: str) -> Outcome:
-    return Outcome("skipped", "refused", why)

@@ -84,16 +84,18 @@ class Record:
     def metric(self, name: str) -> float | None:
         """A number by its dotted path, None where the run has none."""
         value: Any = self.plain
-        for word in name.split("."):
-            value = value.get(word) if isinstance(value, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        while name and isinstance(value, dict):
+            found: dict[str, Any] = {**value}
+            word = name if name in found else name.partition(".")[0]  # a score's own name may hold a dot
+            value, name = found.get(word), name[len(word) + 1 :]
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def events(self) -> Iterator[tuple[int, Event]]:
         """(rank, event) of every line every rank wrote."""
         run = RunDir(self.run_dir)
-        for rank, path in enumerate(run.event_files()):
+        for path in run.event_files():
             for event in read(path):
-                yield rank, event
+                yield int(path.stem.removeprefix("rank_")), event
 
 
 def load(path: Path) -> Record:

@@ -114,11 +114,8 @@ def loose_study(path: Path) -> StudyRecord:
     if not groups:
         raise BadInput(f"{path}: no finished run and no study in it")
     specs = [records[0].asked for records in groups.values()]
-    swept = [
-        name
-        for name in specs[0]
-        if len({repr(spec.get(name)) for spec in specs}) > 1 and name not in ("seed", "schema")
-    ]
+    names = dict.fromkeys(name for spec in specs for name in spec if name not in ("seed", "schema", "data_stamp"))
+    swept = [name for name in names if len({repr(spec.get(name)) for spec in specs}) > 1]
     cells: list[CellRecord] = []
     for index, records in enumerate(groups.values()):
         settings = {name: records[0].asked.get(name) for name in swept}

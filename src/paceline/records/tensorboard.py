@@ -1,6 +1,6 @@
 """TensorBoard event files written without TensorBoard: masked CRC-32C framing around a hand-made protobuf.
 
-133 MB of dependencies for two message types is a bad bargain; `tests/unit/records/test_tensorboard.py` reads the files with the real thing.
+133 MB of dependencies for two message types is a bad bargain; `tests/unit/records/test_files.py` reads the files with the real thing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -52,7 +54,8 @@ def parameters(params: tuple[Param, ...], raw: Mapping[str, Any], *, task: str) 
     values: dict[str, Any] = {}
     for param in params:
         try:
-            values[param.name] = param.convert(raw[param.name]) if param.name in raw else param.default
+            if param.name in raw or param.type != "other":
+                values[param.name] = param.convert(raw[param.name]) if param.name in raw else param.default
         except ValueError as error:
             found.append(str(error))
     return values, found
@@ -65,6 +68,9 @@ def complete(spec: Spec, asked: Mapping[str, Any], known: Known) -> Spec:
         change["epochs"] = None
     if spec.batch_per_rank is not None:
         change["batch"] = topology.global_batch(spec.batch_per_rank, spec.topology)
+    if spec.data is not None:
+        change["data"] = str(Path(spec.data).expanduser().resolve())
+        change["data_stamp"] = _stamp(Path(change["data"]))
     if spec.weight_decay == "auto":
         change["weight_decay"] = 0.01 if spec.optimizer == "adamw" else 0.0
     if spec.threads == "auto":
@@ -74,6 +80,16 @@ def complete(spec: Spec, asked: Mapping[str, Any], known: Known) -> Spec:
     if "shuffle" not in asked and known.train is not None and known.train.kind == "stream":
         change["shuffle"] = False
     return spec.model_copy(update=change)
+
+
+def _stamp(folder: Path) -> str | None:
+    """Cheap enough to take every time, and different when a file was replaced. None where there is nothing to read."""
+    if not folder.is_dir():
+        return None
+    rows = [
+        (str(p.relative_to(folder)), p.stat().st_size, p.stat().st_mtime_ns) for p in folder.rglob("*") if p.is_file()
+    ]
+    return hashlib.sha256(repr(sorted(rows)).encode()).hexdigest()[:16]
 
 
 def _device(host: Host, processes: int) -> str:

@@ -25,6 +25,10 @@ class Spec(Settings):
         None, description="the user's task file and modules beside it: edited, they are another experiment"
     )
 
+    data_stamp: str | None = Field(
+        None, description="names, sizes and times of the files in data: changed, another experiment"
+    )
+
     model_config = {"populate_by_name": True}
 
     def plain(self) -> dict[str, Any]:
@@ -38,4 +42,5 @@ class Spec(Settings):
 
     def autos(self) -> list[str]:
         """Settings still to be resolved; empty in every written spec."""
-        return [name for name, value in self.plain().items() if value == "auto"]
+        able = [name for name, field in Settings.model_fields.items() if field.default == "auto"]
+        return [name for name in able if getattr(self, name) == "auto"]

@@ -77,6 +77,8 @@ class StudyFile(Frozen):
 
     @model_validator(mode="after")
     def _something_to_run(self) -> StudyFile:
+        if "seed" in self.sweep or any("seed" in cell for cell in self.cells):
+            raise ValueError("seed cannot be swept: it is what the repeats of a cell differ in")
         both = sorted(set(self.settings) & set(self.sweep))
         if both:
             raise ValueError(f"{', '.join(both)} stands in settings and in sweep; leave it in one of them")
@@ -103,8 +105,12 @@ def parse(document: yaml.Document) -> StudyFile:
 
 
 def load(path: Path) -> StudyFile:
-    """A task given as a relative path is beside the file, wherever the command is run from."""
+    """A task or data given as a relative path is beside the file, wherever the command is run from."""
     file = parse(yaml.read_file(path))
+    if isinstance(data := file.settings.get("data"), str):
+        file = file.model_copy(
+            update={"settings": {**file.settings, "data": str(path.parent / Path(data).expanduser())}}
+        )
     if task_file(file.task) and not Path(file.task).is_absolute():
         file = file.model_copy(update={"task": str((path.parent / file.task).resolve())})
     return file
@@ -134,12 +140,22 @@ def _wrong_values(file: StudyFile) -> list[tuple[yaml.Place, str]]:
     return found
 
 
+# Settings that exclude each other: asking for one takes the other out of the file.
+_EITHER = ({"epochs", "steps"}, {"batch", "batch_per_rank"})
+
+
+def _without(names: set[str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` less these names and whatever they exclude."""
+    gone = names | {other for pair in _EITHER if pair & names for other in pair}
+    return {name: value for name, value in values.items() if name not in gone}
+
+
 def with_words(file: StudyFile, words: Mapping[str, str]) -> StudyFile:
-    """Command-line words over the file: one value sets a setting, several (`a,b`) sweep it."""
-    own, sweep = dict(file.settings), dict(file.sweep)
+    """Command-line words over the file: one value sets a setting, several (`a,b`) sweep it. What was typed wins everywhere."""
+    typed = set(words)
+    own, sweep = _without(typed, file.settings), _without(typed, file.sweep)
+    cells = [_without(typed, cell) for cell in file.cells]
     for name, text in words.items():
-        own.pop(name, None)
-        sweep.pop(name, None)
         values = [value.strip() for value in text.split(",")]
         if any(not value for value in values):
             raise BadInput(f"{name}={text}: a value is missing between the commas")
@@ -147,21 +163,24 @@ def with_words(file: StudyFile, words: Mapping[str, str]) -> StudyFile:
             own[name] = values[0]
         else:
             sweep[name] = list(dict.fromkeys(values))
-    return file.model_copy(update={"settings": own, "sweep": sweep})
+    change: dict[str, Any] = {"settings": own, "sweep": sweep, "cells": cells}
+    if file.baseline is not None and _without(typed, file.baseline) != file.baseline:
+        change["baseline"] = None  # the cell it named is not in this matrix any more: the first one stands in
+        change["notes"] = [
+            *file.notes,
+            "The study's own baseline was changed on the command line: the first cell is the baseline.",
+        ]
+    return file.model_copy(update=change)
 
 
 def quickened(file: StudyFile, words: Mapping[str, str]) -> StudyFile:
     """The scaled-down study; what the user typed stays as typed."""
-    quick = file.quick
-    own = {**file.settings, **{k: v for k, v in quick.settings.items() if k not in words}}
-    sweep = {**file.sweep, **{k: v for k, v in quick.sweep.items() if k not in words}}
-    own = {name: value for name, value in own.items() if name not in quick.sweep or name in words}
-    for either in ({"epochs", "steps"}, {"batch", "batch_per_rank"}):
-        if either & set(words) or either & set(quick.settings):
-            keep = (either & set(words)) or (either & set(quick.settings))
-            own = {name: value for name, value in own.items() if name not in either or name in keep}
+    quick, typed = file.quick, set(words)
+    settings, sweep = _without(typed, quick.settings), _without(typed, quick.sweep)
+    changed = set(settings) | set(sweep)
+    own, swept = {**_without(changed, file.settings), **settings}, {**_without(changed, file.sweep), **sweep}
     name = f"{file.study}-quick"
-    return file.model_copy(update={"study": name, "settings": own, "sweep": sweep, "repeats": quick.repeats})
+    return file.model_copy(update={"study": name, "settings": own, "sweep": swept, "repeats": file.quick.repeats})
 
 
 def schema() -> dict[str, Any]:

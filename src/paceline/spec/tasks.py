@@ -31,9 +31,14 @@ class Param:
     type: str
     default: Any
     about: str = ""
+    required: bool = False
 
     def convert(self, raw: Any) -> Any:
         """The value as the task wants it, or ValueError with a sentence."""
+        if self.type == "other":
+            raise ValueError(
+                f"{self.name}={raw}: the task wants something here that cannot be typed (not a number, true/false or text)"
+            )
         if isinstance(raw, bool) or not isinstance(raw, str):
             raw = str(raw)
         if self.type == "bool":

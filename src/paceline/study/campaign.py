@@ -49,16 +49,21 @@ def turns(plan: StudyPlan, specs: Mapping[str, Sequence[Spec]], folder: StudyDir
 def finished(turn: Turn, *, retry: bool = False) -> Record | None:
     """The record that stands for this turn, if it need not be run again.
 
-    A run that was killed from outside says nothing about its spec, so the same command runs it again; any other failure
-    is a result, and is repeated only when the user asks (`--retry`).
+    A run that was killed from outside says nothing about its spec, so the same command runs it again, and so is one that
+    timed out when it is given more time; any other failure is a result, and is repeated only when asked (`--retry`).
     """
     if not turn.run.finished:
         return None
     record = load(turn.run.path)
     if record["key"] != turn.spec.key():
         return None
-    again = record.outcome == "failed" and (retry or record.kind in TRANSIENT)
+    again = record.outcome == "failed" and (retry or record.kind in TRANSIENT or _more_time(record, turn.spec))
     return None if again else record
+
+
+def _more_time(record: Record, spec: Spec) -> bool:
+    """It ran out of time, and is given more now (0 is no limit)."""
+    return record.kind == "timeout" and (spec.timeout == 0 or spec.timeout > record.spec["timeout"])
 
 
 def run_all(

@@ -14,6 +14,7 @@ from paceline.base.errors import BadInput
 from paceline.records import study as records
 from paceline.records.study import CellPlan, StudyPlan
 from paceline.spec.run import Spec
+from paceline.spec.settings import NOT_THE_EXPERIMENT
 from paceline.spec.study import StudyFile
 
 STUDY_TIMEOUT_S = 3600.0
@@ -45,7 +46,8 @@ def _label(cell: Mapping[str, Any], task: str) -> str:
 
 def _folder(label: str, asked: Mapping[str, Any]) -> str:
     """Readable and unique: another matrix in the same folder never meets this one's runs."""
-    digest = hashlib.sha256(json.dumps({k: str(v) for k, v in asked.items()}, sort_keys=True).encode()).hexdigest()[:8]
+    what = {name: str(value) for name, value in asked.items() if name not in NOT_THE_EXPERIMENT}
+    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9.]+', '-', label).strip('-')[:60]}-{digest}"
 
 
@@ -68,6 +70,8 @@ def expand(
     for cell in combinations(file):
         asked = {"timeout": STUDY_TIMEOUT_S, **file.settings, **cell}
         wrong += [text for text in check(asked) if text not in wrong]
+        if "seed" in cell:
+            wrong.append("seed cannot be swept: it is what the repeats of a cell differ in")
         if wrong:
             continue
         label = _label(cell, file.task)
@@ -87,6 +91,8 @@ def expand(
                 )
             )
             continue
+        if first.seed + file.repeats > 2**31:
+            raise BadInput(f"seed={first.seed} with {file.repeats} repeats: seeds must stay below 2**31")
         repeats = [first.model_copy(update={"seed": first.seed + repeat}) for repeat in range(file.repeats)]
         specs[label] = repeats
         cells.append(

@@ -9,7 +9,7 @@ from pathlib import Path
 from paceline.base.lifeline import die_with_parent
 from paceline.records.layout import RunDir
 from paceline.worker.rank import describe_job, train_job
-from paceline.worker.world.env import identify
+from paceline.worker.world.env import identify, supervisor
 
 
 def _train(run: RunDir) -> None:
@@ -27,7 +27,7 @@ JOBS: dict[str, Callable[[RunDir], None]] = {"train": _train, "describe": descri
 
 
 def main(job: str, folder: str) -> None:
-    die_with_parent()
+    die_with_parent(supervisor())
     JOBS[job](RunDir(Path(folder)))
 
 

@@ -15,7 +15,7 @@ from paceline.base.errors import RunFailed
 from paceline.records.fingerprint import version
 from paceline.spec.run import Spec
 from paceline.worker.measure.clock import Stopwatch
-from paceline.worker.seed import seed_everything
+from paceline.worker.seed import mixed, seed_everything
 from paceline.worker.step import EagerStep
 from paceline.worker.tasks.feed import Feed, make_feed
 from paceline.worker.tasks.task import Task, users_code
@@ -46,26 +46,20 @@ class Feeds:
     test: Feed
 
 
-def load_data(spec: Spec, task: Task) -> Feeds:
+def load_data(spec: Spec, task: Task, *, rank: int) -> Feeds:
     """Before the world is joined: nobody waits in a collective while another loads, and loader processes fork cleanly."""
     assert isinstance(spec.threads, int)
     torch.set_num_threads(spec.threads)
     seed_everything(spec.seed)  # data a task draws at random is the same on every rank
-    return Feeds(*(_feed(spec, task, split) for split in ("train", "test")))
+    return Feeds(*(_feed(spec, task, split, rank) for split in ("train", "test")))
 
 
 def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatch) -> Parts:
     dtype = precision.dtype(spec)
     seed_everything(spec.seed)  # before the model: every rank draws the same weights
-    with users_code(f"{task.name}: model()", task.source):
-        model = task.model()
-    if not isinstance(model, torch.nn.Module):
-        raise RunFailed(f"{task.name}: model() returned a {type(model).__name__}, not a torch.nn.Module", kind="task")
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise RunFailed(f"{task.name}: model() has no trainable parameter", kind="task")
-    model = model.to(
-        device=world.device, dtype=dtype
-    )  # before the optimizer, which holds on to the tensors it is given
+    model = task.build_model()
+    # before the optimizer, which holds on to the tensors it is given
+    model = model.to(device=world.device, dtype=dtype)
     same_start(model, world)
     for split, feed in (("train", feeds.train), ("test", feeds.test)):
         _same_length(feed, world, what=f"{task.name}: {split}_data()")
@@ -73,16 +67,14 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     optimizer = optim.build(model.parameters(), spec)
     step = EagerStep(model, task, optimizer, Replicated(model, world), watch)
     seed_everything(spec.seed, rank=world.rank)  # after the model: from here on each rank has a stream of its own
-    parts = Parts(spec, world, task, model, optimizer, step, feeds.train, feeds.test, watch)
-    _batch_norm_fits(parts)
-    return parts
+    return Parts(spec, world, task, model, optimizer, step, feeds.train, feeds.test, watch)
 
 
-def _feed(spec: Spec, task: Task, split: str) -> Feed:
+def _feed(spec: Spec, task: Task, split: str, rank: int) -> Feed:
     what = f"{task.name}: {split}_data()"
     with users_code(what, task.source):
         data = task.train_data() if split == "train" else task.test_data()
-        return make_feed(data, what=what, collate=task.collate, workers=spec.workers)
+        return make_feed(data, what=what, collate=task.collate, workers=spec.workers, seed=mixed(spec.seed, rank))
 
 
 def _same_length(feed: Feed, world: World, *, what: str) -> None:
@@ -92,22 +84,8 @@ def _same_length(feed: Feed, world: World, *, what: str) -> None:
         raise RunFailed(f"{what} gave {smallest} samples on one rank and {largest} on another", kind="data")
 
 
-def _batch_norm_fits(parts: Parts) -> None:
-    """BatchNorm cannot train on one sample: said before the run, not in the middle of its last batch."""
-    if not any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in parts.model.modules()):
-        return
-    sizes = {min(parts.spec.batch, parts.train.num), parts.train.num % parts.spec.batch}
-    shares = {size // parts.world.size + extra for size in sizes for extra in {0, int(size % parts.world.size > 0)}}
-    if 1 in shares:
-        raise RunFailed(
-            f"the model has BatchNorm, which needs two samples on a rank; with {parts.train.num} samples, batch={parts.spec.batch} "
-            f"and {parts.world.size} ranks, some rank gets just one: choose another batch size or number of processes",
-            kind="data",
-        )
-
-
 def read_back(parts: Parts) -> dict[str, Any]:
-    """From the objects themselves, never from the spec: this is the evidence."""
+    """From the objects themselves: this is the evidence. `graph` and `kernel` are all this version has; `buffers` is the rule used."""
     group = parts.optimizer.param_groups[0]
     dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in parts.model.parameters() if p.is_floating_point()})
     return {
@@ -142,6 +120,8 @@ def check(spec: Spec, applied: dict[str, Any]) -> None:
         "threads": spec.threads, "precision": spec.precision,
     }  # fmt: skip
     wrong = [f"{name} {want}, got {applied[name]}" for name, want in asked.items() if applied[name] != want]
+    if applied["optimizer"]["class"].lower() != spec.optimizer:
+        wrong.append(f"optimizer {spec.optimizer}, got {applied['optimizer']['class']}")
     update: dict[str, Any] = applied["optimizer"]
     for name in ("lr", "weight_decay", "momentum"):
         if name in update and update[name] != getattr(spec, name):

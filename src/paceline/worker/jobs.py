@@ -33,16 +33,17 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     spec = Spec.model_validate(read_json(run.spec))
     check_identity(identity, spec)
     task = load_task(spec.task, spec.params, spec.data)
-    feeds = load_data(spec, task)
+    feeds = load_data(spec, task, rank=identity.rank)
     world = join(identity, spec, run)
     parts = assemble(spec, task, feeds, world, watch)
+    same_source(task, spec)
     applied = read_back(parts)
     log.write(Applied(values=applied, t=wall()))
     check(spec, applied)
     observe = Observer(run, world, log)
-    began = wall()
+    began = watch.elapsed()
     total = train(parts, observe)
-    training_s = wall() - began
+    training_s = watch.elapsed() - began
     watch.switch("checkpoint")
     digest = fingerprint(parts.model)
     if world.rank == 0:
@@ -60,6 +61,15 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     )  # fmt: skip
 
 
+def same_source(task: Task, spec: Spec) -> None:
+    """A file edited while a study runs would train something else under the old name."""
+    if task.source is not None and source_digest(task.source) != spec.source_sha256:
+        raise RunFailed(
+            f"{task.name}: the file, or a module beside it, was changed after this run was planned; give the command again",
+            kind="mismatch",
+        )
+
+
 def describe(run: RunDir) -> None:
     """Import the user's task and say what the parent must know: parameters, sizes, defaults. Writes facts.json."""
     asked: dict[str, Any] = read_json(run.request)
@@ -72,8 +82,13 @@ def describe(run: RunDir) -> None:
             values |= values_for((param,), asked["params"])
         except ValueError as error:
             wrong.append(str(error))
-    lacking = [p.name for p in found.params if p.default is None and p.name not in asked["params"] and p.type != "str"]
+    lacking = [param.name for param in found.params if param.required and param.name not in asked["params"]]
     wrong += [f"{found.name}: parameter {name!r} has no default: give {name}=..." for name in lacking]
+    taken = [name for name in known if name in names()]
+    wrong += [
+        f"{found.name}: its parameter {name!r} has the name of a setting, so it would never be given: rename it"
+        for name in taken
+    ]
     if asked["data"] is not None and not found.takes_data:
         wrong.append(f"{found.name}: takes no data=; add a parameter `data` to it")
     wrong += [
@@ -85,10 +100,7 @@ def describe(run: RunDir) -> None:
         raise BadInput(wrong)
     task = found.build(values, asked["data"])
     seed_everything(asked["seed"])
-    with users_code(f"{task.name}: model()", task.source):
-        model = task.model()
-    if not isinstance(model, torch.nn.Module):
-        raise RunFailed(f"{task.name}: model() returned a {type(model).__name__}, not a torch.nn.Module", kind="task")
+    model = task.build_model()
     facts = TaskFacts(
         params=found.params, values=values, defaults=found.defaults, takes_data=found.takes_data,
         train=_data_facts(task, "train"), test=_data_facts(task, "test"),

@@ -21,6 +21,8 @@ def load(run_dir: str | PathLike[str]) -> torch.nn.Module:
     run = RunDir(Path(run_dir))
     if not run.weights.exists():
         raise BadInput(f"{run.path}: no trained weights in it (a run that completed leaves {run.weights.name})")
+    if not run.finished or read_json(run.result).get("outcome") != "completed":
+        raise BadInput(f"{run.path}: the run did not complete, so its weights are no result")
     spec = Spec.model_validate(read_json(run.spec))
     model = load_task(spec.task, spec.params, spec.data).model().to(dtype(spec))
     restore(model, run.weights)

@@ -107,6 +107,6 @@ def _write(
         Epoch(
             split=split, epoch=epoch, iteration=pace.iteration, local=finite(local.means(), where=where), num_local=local.num,
             total=finite(total.means(), where=where), num_total=total.num,
-            of=parts.train.num if split == "train" else parts.test.num, lr=lr, t=wall(),
+            of=parts.train.num if split == "train" else parts.test.num, lr=lr, elapsed_s=parts.watch.elapsed(), t=wall(),
         )
     )  # fmt: skip

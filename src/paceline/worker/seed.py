@@ -8,9 +8,14 @@ import numpy as np
 import torch
 
 
+def mixed(seed: int, rank: int) -> int:
+    """A run's seed for one rank; rank 0 and a one-process run have the same."""
+    return (seed + 1_000_003 * rank) % 2**32
+
+
 def seed_everything(seed: int, *, rank: int = 0) -> None:
     """Rank 0 and a one-process run draw the same stream; other ranks another, so that their dropout masks differ."""
-    mixed = (seed + 1_000_003 * rank) % 2**32
-    random.seed(mixed)
-    np.random.seed(mixed)
-    torch.manual_seed(mixed)
+    own = mixed(seed, rank)
+    random.seed(own)
+    np.random.seed(own)
+    torch.manual_seed(own)

@@ -16,11 +16,11 @@ from paceline.records.layout import RunDir
 from paceline.spec.run import Spec
 from paceline.worker.measure.clock import wall
 from paceline.worker.rank import train_job
-from paceline.worker.world.env import Identity
+from paceline.worker.world.env import Identity, supervisor
 
 
 def _rank(rank: int, run: RunDir, world_size: int) -> None:
-    die_with_parent()
+    die_with_parent(supervisor())
     train_job(run, Identity(rank, world_size, rank, "spawn", socket.gethostname()), own_log=True)
 
 

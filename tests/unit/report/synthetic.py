@@ -91,7 +91,9 @@ def _rank_events(study: Study, cell: Cell, spec: Spec, rank: int, repeat: int, t
             of = 2000 if split == "test" else 10_000
             t = START_T + startup + each * (epoch + 1)
             told.append(
-                events.Epoch(split, epoch, iteration, own, of // size, {"loss": loss, name: value}, of, of, 5e-4, t)
+                events.Epoch(
+                    split, epoch, iteration, own, of // size, {"loss": loss, name: value}, of, of, 5e-4, t - START_T - startup, t
+                )
             )
     if repeat in cell.broken:
         return [*told[: len(told) // 2], events.Broke("task", cell.broken[repeat], told[len(told) // 2].t)]

@@ -17,7 +17,7 @@ GOT = {
     "device": "cpu",
     "threads": 2,
     "precision": "fp32",
-    "optimizer": {"lr": 1e-3},
+    "optimizer": {"class": "Adam", "lr": 1e-3},
 }
 
 
@@ -38,7 +38,12 @@ def test_each_difference_fails_the_run(name: str, value: object) -> None:
 
 def test_an_optimizer_with_another_learning_rate_fails_the_run() -> None:
     with pytest.raises(RunFailed, match=r"asked for lr 0\.001, got 0\.1"):
-        check(SPEC, {**GOT, "optimizer": {"lr": 0.1}})
+        check(SPEC, {**GOT, "optimizer": {"class": "Adam", "lr": 0.1}})
+
+
+def test_another_optimizer_fails_the_run() -> None:
+    with pytest.raises(RunFailed, match="asked for optimizer adam, got SGD"):
+        check(SPEC, {**GOT, "optimizer": {"class": "SGD", "lr": 1e-3}})
 
 
 def test_a_launcher_that_starts_too_few_is_caught_before_the_first_message() -> None:

@@ -49,7 +49,8 @@ def test_scores_of_every_form() -> None:
 
 def test_a_column_of_outputs_is_not_broadcast_against_a_row() -> None:
     outputs, target = torch.zeros(4, 1), torch.ones(4)
-    assert float(usual_loss(outputs, (None, target))) == 1.0
+    total, count = usual_loss(outputs, (None, target))
+    assert (float(total), count) == (4.0, 4)
     with pytest.raises(RunFailed, match="must match"):
         usual_loss(torch.zeros(4, 2), (None, target))
 
@@ -70,6 +71,34 @@ def test_no_usual_loss_for_odd_outputs() -> None:
     with pytest.raises(RunFailed, match="define it"):
         usual_loss({"logits": 1}, (1, torch.zeros(1)))
     assert usual_score({"logits": 1}, {"x": 1}) == {}
+
+
+def test_ignored_targets_count_for_nothing_on_any_rank() -> None:
+    """-100 is torch's sign for it; the mean over a rank's own share would weigh ranks wrongly."""
+    outputs, target = torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]]), torch.tensor([0, -100, 1])
+    total, count = usual_loss(outputs, (None, target))
+    whole = torch.nn.functional.cross_entropy(outputs, target)
+    assert float(total) / count == pytest.approx(float(whole)) and count == 2
+    hits, counted = usual_score(outputs, (None, target))["accuracy"]
+    assert (int(hits), int(counted)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "target"),
+    [
+        (torch.zeros(4, 1), torch.zeros(4, dtype=torch.long)),  # one logit: argmax is always 0
+        (torch.zeros(4, 3), torch.zeros(4, 1, dtype=torch.long)),  # would broadcast to 4 x 4
+        (torch.zeros(4, 2), torch.zeros(4)),  # a mean and a variance for one target
+    ],
+)
+def test_no_usual_score_where_it_would_be_wrong(outputs: torch.Tensor, target: torch.Tensor) -> None:
+    assert usual_score(outputs, (None, target)) == {}
+
+
+@pytest.mark.parametrize("name", ["loss", "of", "evaluated"])
+def test_reserved_score_names_are_refused(name: str) -> None:
+    with pytest.raises(RunFailed, match="may not be called"):
+        task(score=lambda o, b: {name: 1.0}).score_sums(None, None, 4)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +148,24 @@ def test_parameters_come_from_signatures(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert found.takes_data
     assert values_for(found.params, {"hidden": "8"}) == {"hidden": 8, "wide": False, "num": 1.5}
+
+
+def test_parameters_of_every_kind(tmp_path: Path) -> None:
+    path = tmp_path / "t.py"
+    head = "from typing import Optional\n"
+    sizes = "(1, 2)"
+    path.write_text(
+        head
+        + f"def model(flag: bool | None = None, size: Optional[int] = None, shape={sizes}, must: float = ..., *, x): ...\n"
+        "def train_data(): ...\ndef test_data(): ...\n"
+    )
+    found = {param.name: param for param in find(str(path)).params}
+    assert [found[name].type for name in ("flag", "size", "shape")] == ["bool", "int", "other"]
+    assert found["x"].required and not found["flag"].required
+    assert found["flag"].convert("false") is False
+    with pytest.raises(ValueError, match="cannot be typed"):
+        found["shape"].convert("3")
+    assert "shape" not in values_for(tuple(found.values()), {}), "the task's own default stays untouched"
 
 
 def test_which_class_is_the_task(tmp_path: Path) -> None:

@@ -19,13 +19,17 @@ class Stopwatch:
     def __init__(self, part: str) -> None:
         self._clock = time.perf_counter
         self._part = part
-        self._since = self._clock()
+        self._since = self._began = self._clock()
         self.parts: dict[str, float] = {}
 
     def switch(self, part: str) -> None:
         now = self._clock()
         self.parts[self._part] = self.parts.get(self._part, 0.0) + now - self._since
         self._part, self._since = part, now
+
+    def elapsed(self) -> float:
+        """Seconds since the beginning, whatever the part."""
+        return self._clock() - self._began
 
     def spent(self, *parts: str) -> float:
         """Seconds in these parts so far; the running part counts up to now."""

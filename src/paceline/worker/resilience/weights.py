@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_model, save_model
 
+from paceline.base.files import unfinished
+
 
 def save(model: torch.nn.Module, path: Path) -> None:
     """Tied weights are stored once; the file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".tmp")
-    save_model(model, str(unfinished))
-    os.replace(unfinished, path)
+    with unfinished(path) as name:
+        save_model(model, str(name))
 
 
 def restore(model: torch.nn.Module, path: Path) -> None:

@@ -84,13 +84,14 @@ class DatasetFeed:
 
     kind: DataKind = "dataset"
 
-    def __init__(self, dataset: Any, collate: Collate, workers: int, num: int) -> None:
+    def __init__(self, dataset: Any, collate: Collate, workers: int, num: int, seed: int) -> None:
         self.num, self._cast, self._wanted = num, _as_is, _Wanted()
         self._loader = DataLoader(
             dataset, batch_sampler=self._wanted, collate_fn=collate, num_workers=workers, persistent_workers=workers > 0,
             worker_init_fn=_loader_process if workers else None,
-            # A generator of its own: the loader draws worker seeds, and must not move the stream that dropout uses.
-            generator=torch.Generator(),
+            # A generator of its own: the loader draws its processes' seeds, and must not move the stream that dropout
+            # uses. Seeded by run and rank: augmentation that is the same in every repeat would not be repeated at all.
+            generator=torch.Generator().manual_seed(seed),
         )  # fmt: skip
         if workers:
             iter(self._loader)
@@ -157,7 +158,7 @@ def _length(dataset: Any, what: str) -> int:
         ) from None
 
 
-def make_feed(data: Any, *, what: str, collate: Collate | None, workers: int = 0) -> Feed:
+def make_feed(data: Any, *, what: str, collate: Collate | None, workers: int = 0, seed: int = 0) -> Feed:
     """The feed for whatever a task's train_data() or test_data() returned."""
     if isinstance(data, tuple | list) and data and all(isinstance(item, torch.Tensor | np.ndarray) for item in data):
         tensors = tuple(_tensor(item, target=index == len(data) - 1 and index > 0) for index, item in enumerate(data))
@@ -168,7 +169,7 @@ def make_feed(data: Any, *, what: str, collate: Collate | None, workers: int = 0
     elif isinstance(data, IterableDataset):
         feed = StreamFeed(data, collate or default_collate, _length(data, what))
     elif hasattr(data, "__getitem__") and not isinstance(data, str | bytes | dict | torch.Tensor | np.ndarray):
-        feed = DatasetFeed(data, collate or default_collate, workers, _length(data, what))
+        feed = DatasetFeed(data, collate or default_collate, workers, _length(data, what), seed)
     else:
         raise RunFailed(
             f"{what} returned a {type(data).__name__}; it must return (inputs, targets) as tensors or NumPy arrays, "

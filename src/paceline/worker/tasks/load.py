@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -59,20 +60,27 @@ def _bound(function: Callable[..., Any], given: Mapping[str, Any]) -> Callable[[
     return lambda: function(**wanted)
 
 
+_PLAIN = {kind.__name__: kind.__name__ for kind in (int, float, bool, str)}
+
+
 def _param(name: str, parameter: inspect.Parameter) -> Param:
+    """Its type by annotation (`int`, `int | None`, `Optional[int]`) or by its default; anything else cannot be typed in words."""
     hint = parameter.annotation
-    known = {
-        int: "int",
-        float: "float",
-        bool: "bool",
-        str: "str",
-        "int": "int",
-        "float": "float",
-        "bool": "bool",
-        "str": "str",
-    }
-    kind = known.get(hint) or known.get(type(parameter.default), "str")
-    return Param(name, kind, None if parameter.default is _MISSING else parameter.default)
+    text = (
+        hint if isinstance(hint, str) else getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
+    )
+    stated = [
+        word
+        for word in re.split(r"[^A-Za-z_]+", text)
+        if word not in ("None", "NoneType", "Optional", "Union", "typing", "")
+    ]
+    required = parameter.default is _MISSING
+    default = None if required else parameter.default
+    if hint is not _MISSING and len(stated) == 1:
+        kind = _PLAIN.get(stated[0], "other")
+    else:
+        kind = _PLAIN.get(type(default).__name__, "str" if default is None else "other")
+    return Param(name, kind, default if kind != "other" else None, required=required)
 
 
 def _parameters(made: type[Any] | ModuleType, name: str) -> dict[str, inspect.Parameter]:
@@ -96,7 +104,9 @@ def _define(made: type[Any] | ModuleType, name: str, source: Path | None) -> Def
 
 
 def _import(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("paceline_user_task", path)
+    # A name of its own for each file: two tasks in one process (paceline.load) must not become one module.
+    name = f"paceline_user_task_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise BadInput(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
@@ -151,12 +161,17 @@ def find(task: str) -> Definition:
 
 def source_digest(source: Path) -> str:
     """The task's file and every module beside it that it imported: editing any of them makes another experiment."""
-    home, installed = source.parent, Path(sys.prefix)
+    home, elsewhere = (
+        source.parent,
+        (Path(sys.prefix), Path(__file__).parents[2]),
+    )  # installed packages, and Paceline itself
     files = {
         Path(file).resolve() for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))
     }
     own = [
-        file for file in files if file.is_relative_to(home) and not file.is_relative_to(installed) and file.is_file()
+        file
+        for file in files
+        if file.is_relative_to(home) and not any(map(file.is_relative_to, elsewhere)) and file.is_file()
     ]
     digest = hashlib.sha256()
     for file in sorted({source, *own}):
@@ -165,8 +180,12 @@ def source_digest(source: Path) -> str:
 
 
 def values_for(params: tuple[Param, ...], raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Every parameter with its value, converted to the declared type."""
-    return {param.name: param.convert(raw[param.name]) if param.name in raw else param.default for param in params}
+    """Every parameter with its value, converted to the declared type; one of no plain type keeps the task's own default."""
+    return {
+        param.name: param.convert(raw[param.name]) if param.name in raw else param.default
+        for param in params
+        if param.name in raw or param.type != "other"
+    }
 
 
 def load_task(task: str, params: Mapping[str, Any], data: str | None) -> Task:

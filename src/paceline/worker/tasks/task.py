@@ -15,6 +15,8 @@ from torch.nn import functional
 
 from paceline.base.errors import PacelineError, RunFailed
 
+_IGNORED = -100  # torch's own sign for a target that counts for nothing
+_RESERVED = frozenset({"loss", "evaluated", "seen", "of", "num"})
 _FROM_LOADER = "in DataLoader worker process"
 Sums = dict[str, tuple[Any, Any]]  # score name -> (sum, count)
 
@@ -33,6 +35,20 @@ class Task:
     collate: Callable[[list[Any]], Any] | None = None
     better: str | None = None
     source: Path | None = None
+
+    def build_model(self) -> torch.nn.Module:
+        with users_code(f"{self.name}: model()", self.source):
+            model = self.model()
+        if not isinstance(model, torch.nn.Module):
+            kind = type(model).__name__
+            raise RunFailed(f"{self.name}: model() returned a {kind}, not a torch.nn.Module", kind="task")
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise RunFailed(f"{self.name}: model() has no trainable parameter", kind="task")
+        if any(parameter.is_complex() for parameter in model.parameters()):
+            raise RunFailed(
+                f"{self.name}: model() has complex parameters, which no precision here can hold", kind="task"
+            )
+        return model
 
     def loss_sum(self, outputs: Any, batch: Any, num: int) -> tuple[torch.Tensor, float]:
         """(sum, count): a mean over the batch's samples is turned back into a sum; a pair is taken as it is."""
@@ -57,6 +73,10 @@ class Task:
         named: Mapping[str, Any] = value if isinstance(value, Mapping) else {"score": value}
         sums: Sums = {}
         for name, item in named.items():
+            if name in _RESERVED:
+                raise RunFailed(
+                    f"{self.name}: a score may not be called {name!r}: the record uses that name", kind="task"
+                )
             if isinstance(item, tuple | list) and len(item) == 2:
                 sums[str(name)] = (item[0], item[1])
             elif isinstance(item, int | float) or (isinstance(item, torch.Tensor) and item.numel() == 1):
@@ -93,11 +113,11 @@ def _pair(outputs: Any, batch: Any, what: str) -> tuple[torch.Tensor, torch.Tens
     return outputs, target
 
 
-def usual_loss(outputs: Any, batch: Any) -> torch.Tensor:
-    """Cross entropy for integer targets, mean squared error for floating ones."""
+def usual_loss(outputs: Any, batch: Any) -> tuple[torch.Tensor, int]:
+    """Cross entropy for integer targets, mean squared error for floating ones; as (sum, count), so that N ranks divide right."""
     outputs, target = _pair(outputs, batch, "loss")
     if not target.is_floating_point():
-        return functional.cross_entropy(outputs, target)
+        return functional.cross_entropy(outputs, target, reduction="sum"), int((target != _IGNORED).sum())
     # [N, 1] against [N] would broadcast to [N, N] and train on nonsense.
     if outputs.shape != target.shape and outputs.numel() == target.numel():
         outputs = outputs.reshape(target.shape)
@@ -106,7 +126,7 @@ def usual_loss(outputs: Any, batch: Any) -> torch.Tensor:
             f"the model returns shape {list(outputs.shape)} and the targets have shape {list(target.shape)}: they must match",
             kind="task",
         )
-    return functional.mse_loss(outputs, target)
+    return functional.mse_loss(outputs, target, reduction="sum"), target.numel()
 
 
 def usual_score(outputs: Any, batch: Any) -> Sums:
@@ -115,10 +135,14 @@ def usual_score(outputs: Any, batch: Any) -> Sums:
     if not isinstance(outputs, torch.Tensor) or not isinstance(target, torch.Tensor):
         return {}
     if target.is_floating_point():
+        if outputs.numel() != target.numel():
+            return {}
         error = (outputs.reshape(target.shape) - target).abs()
         return {"mae": (error.sum(), error.numel())}
-    hits = outputs.argmax(dim=1) == target
-    return {"accuracy": (hits.sum(), hits.numel())}
+    if outputs.dim() != target.dim() + 1 or outputs.shape[1] < 2 or outputs[:, 0].shape != target.shape:
+        return {}  # one logit for two classes, or targets of another shape: argmax would count something else
+    counted = target != _IGNORED
+    return {"accuracy": (((outputs.argmax(dim=1) == target) & counted).sum(), counted.sum())}
 
 
 def better_of(task: Task, score: str | None) -> str | None:
@@ -141,6 +165,8 @@ def users_code(name: str, source: Path | None) -> Generator[None]:
         text = sentence(error)
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in text:
             raise RunFailed(f"{name}: out of memory ({text[:200]})", kind="memory") from error
+        if "more than 1 value per channel" in text:
+            text += "; BatchNorm needs two samples on a rank: choose another batch size or number of processes"
         raise RunFailed(f"{name}: {text}{_where(error, source)}", kind="task") from error
 
 

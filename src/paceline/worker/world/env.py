@@ -28,6 +28,12 @@ _DIALECTS = {
 }
 
 
+def supervisor() -> int | None:
+    """The process on this machine that must be alive for us to go on, where there is one."""
+    found = os.environ.get("PACELINE_SUPERVISOR", "")
+    return int(found) if found.isdigit() else None
+
+
 def identify(variables: Mapping[str, str] | None = None) -> Identity:
     found = os.environ if variables is None else variables
     for dialect, names in _DIALECTS.items():

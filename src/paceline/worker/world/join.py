@@ -47,19 +47,21 @@ def join(identity: Identity, spec: Spec, run: RunDir) -> World:
         device = torch.device("cuda", identity.local_rank)
         torch.cuda.set_device(device)
     timeout = timedelta(seconds=spec.timeout) if spec.timeout else _PATIENCE
-    if identity.dialect == "torchrun":
-        meeting = "env://"
-    else:  # ranks of one machine: a file needs no port, so nothing can be taken or guessed
-        meeting = f"file://{run.rendezvous.resolve()}"
+    # Ranks of one machine meet at a file: it needs no port, so nothing can be taken or guessed. torchrun has its own place.
+    store = None if identity.dialect == "torchrun" else dist.FileStore(str(run.rendezvous), identity.world_size)  # pyright: ignore[reportPrivateImportUsage]
     try:
         dist.init_process_group(
-            spec.backend, init_method=meeting, rank=identity.rank, world_size=identity.world_size, timeout=timeout
+            spec.backend, store=store, rank=identity.rank, world_size=identity.world_size, timeout=timeout
         )
     except RuntimeError as error:  # no threads or sockets left, an interface that is not there: the machine's doing
         why = str(error).splitlines()[0][:200]
         raise RunFailed(
             f"rank {identity.rank} could not join the others over {spec.backend} ({why})", kind="launch"
         ) from error
+    if dist.get_rank() != identity.rank:
+        raise RunFailed(
+            f"asked to be rank {identity.rank}, but the world calls it rank {dist.get_rank()}", kind="mismatch"
+        )
     return World(
         rank=dist.get_rank(), size=dist.get_world_size(), local_rank=identity.local_rank, host=identity.host,
         device=device, backend=dist.get_backend(),
