@@ -129,7 +129,8 @@ def judge(ranks: Sequence[_Rank], run: RunDir, ended: Ended) -> Outcome:
     bad = next((end for end in ended.exits if end.code != 0 and not end.ours), None)
     if bad is not None:
         return failed("exit", f"{bad.who} left with exit code {bad.code} and no word; see {run.path / 'logs'}")
-    missing = [rank.rank for rank in ranks if rank.finished is None]
+    ended_by_us = {end.rank for end in ended.exits if end.ours}
+    missing = [rank.rank for rank in ranks if rank.finished is None and rank.rank not in ended_by_us]
     if missing:
         return failed("exit", f"rank {missing[0]} left before it had finished, with exit code 0")
     hashes = {rank.finished.weights_hash for rank in ranks if rank.finished}

@@ -75,6 +75,12 @@ ENDS: dict[str, tuple[list[object], Ended, str, str]] = {
     "ended by us": ([TASK, None], ended(1, -15, ours=True), "task", "ValueError"),
     "an early exit": ([None, "finished"], ended(3, 0), "exit", "exit code 3"),
     "an early exit that says all is well": (["finished", None], ended(0, 0), "exit", "rank 1 left before"),
+    "an early exit, after which we ended the others": (
+        [None, None],
+        Ended(T0, 9.0, (Exit("rank_00001", 1, 0), Exit("rank_00000", 0, -15, ours=True))),
+        "exit",
+        "rank 1 left before",
+    ),
     "the launcher's word": ([PEER, None], ended(1, 0, said=failed("killed", "rank 1 was killed")), "killed", "rank 1"),
 }
 

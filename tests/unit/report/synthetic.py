@@ -92,7 +92,17 @@ def _rank_events(study: Study, cell: Cell, spec: Spec, rank: int, repeat: int, t
             t = START_T + startup + each * (epoch + 1)
             told.append(
                 events.Epoch(
-                    split, epoch, iteration, own, of // size, {"loss": loss, name: value}, of, of, 5e-4, t - START_T - startup, t
+                    split,
+                    epoch,
+                    iteration,
+                    own,
+                    of // size,
+                    {"loss": loss, name: value},
+                    of,
+                    of,
+                    5e-4,
+                    t - START_T - startup,
+                    t,
                 )
             )
     if repeat in cell.broken:

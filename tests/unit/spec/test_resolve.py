@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,3 +113,17 @@ def test_a_sound_spec_breaks_no_rule() -> None:
 def test_the_key_is_the_experiment() -> None:
     assert spec().key() == spec(timeout=9).key(), "how long we would wait is not what is computed"
     assert spec().key() != spec(seed=9).key()
+
+
+def test_replaced_data_is_another_experiment(tmp_path: Path) -> None:
+    (tmp_path / "x.bin").write_bytes(b"12")
+    before = spec(data=str(tmp_path)).key()
+    assert spec(data=str(tmp_path / ".." / tmp_path.name)).key() == before, "the same folder by another name"
+    (tmp_path / "x.bin").write_bytes(b"123")
+    assert spec(data=str(tmp_path)).key() != before
+
+
+def test_a_folder_may_be_called_auto(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "auto").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert spec(data="auto").autos() == []

@@ -78,3 +78,20 @@ def test_the_schema_knows_every_setting() -> None:
     found = schema()
     assert found["properties"]["settings"]["properties"]["optimizer"]["enum"] == ["adam", "adamw", "sgd", "rmsprop"]
     assert found["properties"]["sweep"]["properties"]["batch"]["type"] == "array"
+
+
+def test_what_was_typed_wins_over_cells_and_what_it_excludes() -> None:
+    """`launch-modes on=1x4` must not run the file's own topologies; `steps` takes the file's epochs away."""
+    file = study(
+        "study: s\ntask: lenet\nsettings: {epochs: 2}\ncells: [{on: 1x1, launcher: local}, {on: 1x2, launcher: spawn}]\n"
+    )
+    changed = with_words(file, {"on": "1x4", "steps": "9"})
+    assert changed.cells == [{"launcher": "local"}, {"launcher": "spawn"}]
+    assert changed.settings == {"on": "1x4", "steps": "9"}
+
+
+def test_a_baseline_that_is_typed_away_gives_way() -> None:
+    file = study(GOOD + "baseline: {on: 1x1, batch: 32}\n")
+    assert with_words(file, {"lr": "1"}).baseline == {"on": "1x1", "batch": 32}
+    changed = with_words(file, {"batch": "16,64"})
+    assert changed.baseline is None and any("baseline" in note for note in changed.notes)

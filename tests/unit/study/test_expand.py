@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +87,34 @@ def test_estimates_are_arithmetic() -> None:
     assert from_trial(trial, {"x": spec}) == {"x": 2.0 + 0.5 + 30.0 + 0.75}
     assert repeats_for(100.0, 30.0) == 3
     assert repeats_for(10.0, 30.0) == 1
+
+
+def test_waiting_longer_is_no_other_experiment() -> None:
+    """The same folder and key whatever the timeout: finished cells are not run again because one of them needed more time."""
+    short, long = (expand(sweep={"batch": [32]}, settings={"timeout": t}) for t in (5, 50))
+    assert short.plan.cells[0].folder == long.plan.cells[0].folder
+    assert short.plan.cells[0].keys == long.plan.cells[0].keys
+
+
+@pytest.mark.parametrize(("kind", "was", "now", "again"), [("timeout", 5.0, 50.0, True), ("timeout", 5.0, 0.0, True),
+                                                           ("timeout", 50.0, 50.0, False), ("task", 5.0, 50.0, False)])  # fmt: skip
+def test_a_timeout_is_tried_again_with_more_time(
+    kind: str, was: float, now: float, again: bool, tmp_path: Path
+) -> None:
+    from paceline.base.files import write_json
+    from paceline.records.gather import refusal
+    from paceline.records.layout import RunDir
+    from paceline.study.campaign import Turn, finished
+
+    spec = expand(sweep={"batch": [32]}, settings={"timeout": was}).specs["batch=32"][0]
+    run = RunDir(tmp_path)
+    write_json(run.result, {**refusal(spec.plain(), "x"), "outcome": "failed", "kind": kind, "key": spec.key()})
+    turn = Turn("batch=32", 0, spec.model_copy(update={"timeout": now}), run)
+    assert (finished(turn) is None) == again
+
+
+def test_seeds_belong_to_the_repeats() -> None:
+    with pytest.raises((BadInput, ValueError), match="seed"):
+        expand(sweep={"seed": [1, 2]})
+    with pytest.raises(BadInput, match="below 2"):
+        expand(sweep={"batch": [32]}, settings={"seed": 2**31 - 1}, repeats=2)
