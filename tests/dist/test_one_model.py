@@ -28,7 +28,7 @@ def test_buffers_follow_the_rule(tmp_path: Path) -> None:
     assert mean.test["evaluated"] == 101
 
 
-def test_one_sample_for_batch_norm_is_refused_before_training(tmp_path: Path) -> None:
+def test_one_sample_for_batch_norm_is_explained(tmp_path: Path) -> None:
     record = paceline.run("features", on="1x2", out=tmp_path / "run", batch=32, epochs=1, num_train=33, num_test=10)
     assert record.outcome == "failed"
     assert "BatchNorm" in str(record.why) and "choose another batch" in str(record.why)

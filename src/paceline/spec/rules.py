@@ -63,6 +63,11 @@ RULES: tuple[Rule, ...] = (
         "{memory_gib:.0f} GiB together: use fewer processes",
     ),
     Rule(
+        "threads-in-reason",
+        lambda spec, known: isinstance(spec.threads, int) and spec.threads > 64 * known.host.cores,
+        "threads={threads} on a machine with {cores} cores: no work could be spread over so many; use threads={cores} or fewer",
+    ),
+    Rule(
         "sample-for-every-rank",
         lambda spec, known: spec.batch < spec.topology.world_size,
         "batch={batch} on {world_size} ranks leaves some without a sample in every step: use batch={world_size} or "
@@ -130,6 +135,6 @@ def check(spec: Spec, known: Known) -> list[str]:
     topology, host = spec.topology, known.host
     words = {
         **spec.plain(), "machines": topology.machines, "processes": topology.processes, "world_size": topology.world_size,
-        "memory_gib": host.memory_bytes / GIB, "torch": host.torch, "usable_gpus": host.usable_gpus,
+        "memory_gib": host.memory_bytes / GIB, "torch": host.torch, "cores": host.cores, "usable_gpus": host.usable_gpus,
     }  # fmt: skip
     return [f"{rule.why.format_map(words)} (rule: {rule.name})" for rule in RULES if rule.breaks(spec, known)]

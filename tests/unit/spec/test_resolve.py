@@ -84,6 +84,7 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "torch-installed": (Known(Host(8, 16 << 30, 0, None)), {}),
     "one-machine": (KNOWN, {"on": "2x1"}),
     "ranks-fit-memory": (KNOWN, {"on": "1x999", "batch": 1000}),
+    "threads-in-reason": (KNOWN, {"threads": 100_000}),
     "sample-for-every-rank": (KNOWN, {"on": "1x4", "batch": 3}),
     "cuda-present": (KNOWN, {"device": "cuda"}),
     "a-gpu-each": (Known(GPUS), {"device": "cuda", "on": "1x3"}),
