@@ -96,6 +96,8 @@ def no_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
             del os.environ[name]
 
     deadline = time.monotonic() + GRACE_S
+    if orphans:
+        time.sleep(0.03)  # a process in the middle of its exec has no environment to be known by
     while (late := _processes(orphans=orphans) - processes) and time.monotonic() < deadline:
         time.sleep(0.02)
     leaks += [_line(process) for process in late]

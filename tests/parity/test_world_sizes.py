@@ -22,8 +22,8 @@ GATE = {"fp64": 1e-12, "fp32": 1e-5}
 CASES = {
     "convnet-adam-fp64": ("mnist-convnet", {"optimizer": "adam", "precision": "fp64"}),
     "convnet-adam-fp32": ("mnist-convnet", {"optimizer": "adam", "precision": "fp32"}),
-    "convnet-sgd-fp64": ("mnist-convnet", {"optimizer": "sgd", "lr": 0.05, "momentum": 0.9, "precision": "fp64"}),
-    "convnet-sgd-fp32": ("mnist-convnet", {"optimizer": "sgd", "lr": 0.05, "momentum": 0.9, "precision": "fp32"}),
+    "convnet-sgd-fp64": ("mnist-convnet", {"optimizer": "sgd", "lr": 0.01, "momentum": 0.9, "precision": "fp64"}),
+    "convnet-sgd-fp32": ("mnist-convnet", {"optimizer": "sgd", "lr": 0.01, "momentum": 0.9, "precision": "fp32"}),
     "uneven-adamw-fp64": (UNEVEN, {"optimizer": "adamw", "weight_decay": 0.1, "lr": 0.01, "precision": "fp64"}),
     "uneven-rmsprop-fp64": (UNEVEN, {"optimizer": "rmsprop", "weight_decay": 0.1, "batch": 4, "precision": "fp64"}),
 }
