@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 
@@ -24,13 +24,13 @@ def _glimpse(run: RunDir, spec: Spec) -> Glimpse:
     return Glimpse(seen.phase, seen.epoch, spec.epochs, seen.iteration, spec.steps, seen.throughput)
 
 
-class Single:
-    """The line of `paceline run`."""
+class _Watcher:
+    """A moving line that is there for the length of a block."""
 
-    def __init__(self, console: Console, what: ReadyRun) -> None:
-        self._what, self._line = what, Line(console)
+    def __init__(self, console: Console) -> None:
+        self._line = Line(console)
 
-    def __enter__(self) -> Single:
+    def __enter__(self) -> Self:
         self._line.__enter__()
         return self
 
@@ -39,23 +39,31 @@ class Single:
     ) -> None:
         self._line.__exit__(kind, value, trace)
 
+
+class Single(_Watcher):
+    """The line of `paceline run`."""
+
+    def __init__(self, console: Console, what: ReadyRun) -> None:
+        super().__init__(console)
+        self._what = what
+
     def tick(self, elapsed_s: float) -> None:
         spec = self._what.spec
         self._line.show(lambda: f"{spec.task} on {spec.on}: {words(_glimpse(self._what.run, spec), elapsed_s)}")
 
 
-class Many:
+class Many(_Watcher):
     """The line of `paceline study`, and a line that stays for every finished run."""
 
     def __init__(self, console: Console, what: ReadyStudy, look: Outlook, *, retry: bool) -> None:
-        self._what, self._look, self._line = what, look, Line(console)
+        super().__init__(console)
+        self._what, self._look = what, look
         self._coming = [turn for turn in what.all_turns() if finished(turn, retry=retry) is None]
         self._total = len(what.all_turns())
         self._done = self._total - len(self._coming)
         self._walls: dict[str, list[float]] = {}
-        self._began = time.monotonic()
 
-    def __enter__(self) -> Many:
+    def __enter__(self) -> Self:
         skipped = [cell for cell in self._what.expanded.plan.cells if cell.skipped]
         left = self._left()
         about = f"about {duration(left)} ({self._look.how})" if left is not None else f"how long is {self._look.how}"
@@ -65,13 +73,7 @@ class Many:
         )
         for cell in skipped:
             self._line.keep(f"  skipped {cell.label}: {cell.skipped}")
-        self._line.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._line.__exit__(kind, value, trace)
+        return super().__enter__()
 
     def _left(self) -> float | None:
         """Measured means replace the outlook as soon as a cell has one."""
