@@ -82,7 +82,7 @@ define install
 endef
 
 $(FULL): | $(PY)
-	$(call install,'.[dev$(comma)parquet]',$(FULL) $(LIGHT))
+	$(call install,'.[dev$(comma)parquet$(comma)mpi$(comma)accelerate]',$(FULL) $(LIGHT))
 
 $(LIGHT): | $(PY)
 	$(call install,.,$(LIGHT))

@@ -26,7 +26,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "report": GROUND,
     "data": GROUND,
     "study": (*GROUND, "launch"),
-    "commands": (*GROUND, "launch", "planner", "analysis", "report", "data", "study"),
+    "cluster": (*GROUND, "launch"),  # a cluster in a box: it asks ip and Slurm through launch's door
+    "commands": (*GROUND, "launch", "planner", "analysis", "report", "data", "study", "cluster"),
     "cli": ("base", "commands"),
     "__main__": ("cli",),
     "__init__": ("records", "commands", "worker"),
@@ -128,6 +129,7 @@ DOORS = (
         "launch/supervise.py alone starts, watches and ends processes",
         {
             "launch/supervise.py": "the door",
+            "launch/command.py": "short questions to other programs: over before the next line runs",
             "records/fingerprint.py": "asks git which commit this is",
             "worker/spawn.py": "launcher=spawn means torch's own mother process, which is what is being measured",
             "worker/tasks/": "a DataLoader starts its workers, and has to be told how",
@@ -137,7 +139,11 @@ DOORS = (
         "environment",
         ("os.environ", "os.environb", "os.getenv", "os.getenvb", "os.putenv", "os.unsetenv"),
         "rank variables are read in worker/world/env.py; a child's environment is made in launch/supervise.py",
-        {"worker/world/env.py": "the door for rank variables", "launch/supervise.py": "the door for a child's environment"},
+        {
+            "worker/world/env.py": "the door for rank variables",
+            "launch/supervise.py": "the door for a child's environment",
+            "launch/command.py": "the environment a question is asked in",
+        },
     ),
     Door(
         "clock",
