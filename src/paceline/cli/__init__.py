@@ -13,7 +13,7 @@ import sys
 import typer
 
 from paceline.base.errors import BadInput, PacelineError
-from paceline.cli import data, reading, training
+from paceline.cli import cluster, data, reading, training
 from paceline.cli.door import fail
 
 _RUN = "Examples: paceline run mnist-convnet on=1x2 epochs=1  |  paceline run my_task.py hidden=64 batch=128 --json"
@@ -47,6 +47,10 @@ def program() -> typer.Typer:
     runs.command("compare")(reading.runs_compare)
     runs.command("remove")(reading.runs_remove)
     app.add_typer(runs, name="runs")
+    box = typer.Typer(help=cluster.HELP, no_args_is_help=True)
+    for command in (cluster.up, cluster.down, cluster.status, cluster.cut, cluster.mend, cluster.on):
+        box.command()(command)
+    app.add_typer(box, name="cluster")
     return app
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -20,10 +21,30 @@ Words = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results; otherwise a new one below runs/.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be run, and run nothing.")]
 
+Detach = Annotated[
+    bool,
+    typer.Option("--detach", help="Submit to Slurm and do not wait; the same command, or report, picks it up later."),
+]
+
 _TOO_EARLY = "interrupted while the task was being looked at; no run was started"
 
 
-def run(task: Task, words: Words = None, as_json: Json = False, dry_run: DryRun = False, out: Out = None) -> None:
+def _leave(jobs: list[int]) -> bool:
+    """Ctrl-C while a job waits or runs: without a terminal nobody can answer, and nothing is left behind."""
+    if not sys.stdin.isatty() or not sys.stderr.isatty():
+        return False
+    numbers = ", ".join(map(str, jobs))
+    return not typer.confirm(f"\ncancel Slurm job {numbers}? (no: it goes on without us)", default=True, err=True)
+
+
+def run(
+    task: Task,
+    words: Words = None,
+    as_json: Json = False,
+    dry_run: DryRun = False,
+    detach: Detach = False,
+    out: Out = None,
+) -> None:
     """Train one task under one set of settings, and say what happened on every rank."""
     from paceline.commands import prepare, run, show, watching
 
@@ -40,9 +61,13 @@ def run(task: Task, words: Words = None, as_json: Json = False, dry_run: DryRun 
         print_json({"schema": 1, "spec": spec, "plan": what.plan.plain()} if as_json else spec)
         say_all([] if as_json else show.planned_run(what))
         return
+    if detach:
+        submitted = run.submit(what)
+        print_json(submitted) if as_json else say(run.said_of(submitted))
+        raise typer.Exit(0 if submitted["outcome"] == "submitted" else 1)
     try:
         with watching.Single(console(stderr=True), what) as watcher:
-            record = run.start(what, tick=watcher.tick)
+            record = run.start(what, tick=watcher.tick, leave=_leave)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; what the ranks wrote so far is in {what.run.path}") from None
     if as_json:
@@ -69,6 +94,7 @@ def study(
     ] = False,
     budget: Annotated[str | None, typer.Option("--budget", help="As many repeats as fit: 90s, 20m, 2h.")] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Run failed cells again.")] = False,
+    detach: Detach = False,
     out: Out = None,
     as_json: Json = False,
     dry_run: DryRun = False,
@@ -88,10 +114,15 @@ def study(
         say_all([] if as_json else show.planned_study(what))
         return
     with study.hold(what):
+        if detach:
+            jobs = study.submit(what, retry=retry)
+            said = f"{len(jobs)} jobs in the queue ({', '.join(map(str, jobs))}); the same command picks up what they bring"
+            print_json({"schema": 1, "jobs": jobs, "study_dir": str(what.folder.path)}) if as_json else say(said)
+            return
         try:
             what, look = study.look_ahead(what, budget_s=budget_s, most=repeats)
             with watching.Many(console(stderr=True), what, look, retry=retry) as watcher:
-                reported = study.start(what, watcher, retry=retry, deadline_s=budget_s)
+                reported = study.start(what, watcher, retry=retry, deadline_s=budget_s, leave=_leave)
         except KeyboardInterrupt:
             raise Interrupted("interrupted; nothing finished is lost: the same command goes on from here") from None
     if as_json:

@@ -15,7 +15,7 @@ from paceline.records.layout import RunDir
 from paceline.spec import settings
 from paceline.spec.host import Host, here
 from paceline.spec.resolve import check_values, parameters, resolve, split
-from paceline.spec.rules import DataShape, Known
+from paceline.spec.rule import DataShape, Known
 from paceline.spec.run import Spec
 from paceline.spec.tasks import BUILTIN, Param, task_file
 from paceline.study.execute import describe

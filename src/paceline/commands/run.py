@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from paceline.base.errors import BadInput, PacelineError
+from paceline.base.errors import BadInput, Interrupted, PacelineError
 from paceline.commands.prepare import Prepared, prepare
 from paceline.launch.plan import Plan
 from paceline.launch.supervise import Tick
 from paceline.records.gather import refusal
 from paceline.records.layout import RunDir
-from paceline.records.record import Record
+from paceline.records.record import Record, load
 from paceline.spec.run import Spec
 from paceline.spec.settings import names
 from paceline.spec.tasks import task_file
-from paceline.study.execute import check_room, plan_of, run_once
+from paceline.study import queued
+from paceline.study.execute import check_room, plan_of
+from paceline.study.queued import once
 
 RUNS = Path("runs")
 
@@ -48,13 +50,19 @@ def ready(task: str, asked: Mapping[str, Any], *, out: str | PathLike[str] | Non
     prepared = prepare(task, asked)
     spec = prepared.spec(asked)
     run = RunDir(Path(out).resolve() if out is not None else fresh_folder(task).resolve())
-    check_room(run)
+    if spec.machine is not None and out is None:
+        raise BadInput(
+            f"machine={spec.machine}: give --out too, the same folder on every machine, on a disk they share"
+        )
+    if not spec.machine:  # another machine finds the folder as the first one has made it
+        check_room(run)
     return Ready(prepared, spec, run, plan_of(spec, run))
 
 
 def _one_value_each(asked: Mapping[str, Any]) -> None:
     """A sweep belongs to a study. The name of a folder, or a parameter of the task, may hold a comma."""
-    swept = [name for name in names() if name != "data" and "," in str(asked.get(name, ""))]
+    free = {"data", "gres", "constraint", "sbatch", "activate"}
+    swept = [name for name in names() if name not in free and "," in str(asked.get(name, ""))]
     if swept:
         said = " ".join(f"{name}={asked[name]}" for name in swept)
         raise BadInput(f"{said}: a run takes one value of each setting; several are swept by `paceline study`")
@@ -66,8 +74,56 @@ def refused(task: str, words: Sequence[str], error: PacelineError) -> dict[str, 
     return refusal({"task": task, **asked}, "; ".join(str(error).splitlines()))
 
 
-def start(what: Ready, *, tick: Tick | None = None) -> Record:
-    return run_once(what.spec, what.run, tick=tick, facts=what.prepared.facts)
+Leave = Callable[[list[int]], bool]  # asked on an interruption: leave these jobs in the queue?
+
+
+def start(what: Ready, *, tick: Tick | None = None, leave: Leave | None = None) -> Record:
+    try:
+        return once(what.spec, what.run, tick=tick, facts=what.prepared.facts)
+    except KeyboardInterrupt:
+        settle([what.run], leave)
+        raise
+
+
+def submit(what: Ready) -> dict[str, Any]:
+    """`--detach`: in the queue, and nobody waits for it. `paceline report` on the folder picks it up."""
+    if not what.spec.in_queue:
+        raise BadInput(
+            f"--detach with launcher={what.spec.launcher}: only a job in a queue goes on without us; use a slurm+ launcher"
+        )
+    job = queued.submit([queued.Wish(what.spec, what.run, what.prepared.facts)])
+    if job is None:
+        return load(what.run.path).plain
+    return {
+        "schema": 1,
+        "outcome": "submitted",
+        "why": None,
+        "job": job,
+        "run_dir": str(what.run.path),
+        "spec": what.spec.plain(),
+    }
+
+
+def said_of(submitted: Mapping[str, Any]) -> str:
+    if submitted["outcome"] != "submitted":
+        return f"not submitted: {submitted['why']}"
+    return (
+        f"job {submitted['job']} is in the queue; `paceline report {submitted['run_dir']}` picks it up when it is over"
+    )
+
+
+def settle(runs: Iterable[RunDir], leave: Leave | None) -> None:
+    """After an interruption: the jobs of these runs are cancelled, unless somebody says that they may go on."""
+    waiting = [run for run in runs if queued.submitted(run)]
+    numbers = sorted({queued.number_of(run) for run in waiting})
+    if not numbers:
+        return
+    if leave is not None and leave(numbers):
+        raise Interrupted(
+            f"left in the queue: job {', '.join(map(str, numbers))}; the same command, or `paceline report`, picks up what they bring"
+        )
+    for run in waiting:
+        queued.cancel(run)
 
 
 def run(task: str | PathLike[str], *, out: str | PathLike[str] | None = None, **settings: Any) -> Record:

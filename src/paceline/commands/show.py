@@ -11,6 +11,7 @@ from rich.table import Table
 from paceline.commands import run as runs
 from paceline.commands import study as studies
 from paceline.commands.report import Reported
+from paceline.launch.plan import Plan
 from paceline.records.record import Record
 from paceline.study.execute import plan_of
 
@@ -42,8 +43,8 @@ def table(console: Console, title: str, head: Sequence[str], rows: Sequence[Sequ
 
 def planned_run(what: runs.Ready) -> Iterator[str]:
     """`paceline run --dry-run`: the exact commands."""
-    for process in what.plan.processes:
-        yield f"{process.who}: {process.command()}"
+    yield what.plan.said
+    yield from _commands(what.plan)
 
 
 def planned_study(what: studies.Ready) -> Iterator[str]:
@@ -55,5 +56,12 @@ def planned_study(what: studies.Ready) -> Iterator[str]:
         yield f"  {cell.label}: " + (f"skipped: {cell.skipped}" if cell.skipped else f"{len(cell.keys)} runs")
     for turn in what.all_turns()[: len(what.expanded.specs)]:
         yield f"\n{turn.label}, repeat {turn.repeat + 1}, seed {turn.spec.seed}:"
-        for process in plan_of(turn.spec, turn.run).processes:
-            yield f"  {process.who}: {process.command()}"
+        yield from (f"  {line}" for line in _commands(plan_of(turn.spec, turn.run)))
+
+
+def _commands(plan: Plan) -> Iterator[str]:
+    """What would be typed, or the script that would be submitted."""
+    for process in (*([plan.before] if plan.before else []), *plan.processes):
+        yield f"{process.who}: {process.command()}"
+    if plan.script is not None:
+        yield plan.script

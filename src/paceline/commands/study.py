@@ -16,7 +16,7 @@ from paceline.base.files import locked, write_json
 from paceline.base.names import unknown
 from paceline.commands.prepare import Prepared, prepare
 from paceline.commands.report import Reported, read, write_html
-from paceline.commands.run import RUNS
+from paceline.commands.run import RUNS, Leave, settle
 from paceline.records.layout import StudyDir
 from paceline.records.record import Record
 from paceline.spec import study as studies
@@ -25,9 +25,10 @@ from paceline.spec.resolve import check_values, parameters, split
 from paceline.spec.settings import Settings
 from paceline.spec.study import StudyFile
 from paceline.spec.tasks import BUILTIN, task_file
-from paceline.study.campaign import Turn, Watcher, finished, run_all, turns
+from paceline.study.campaign import Turn, Watcher, finished, run_all, submit_all, turns
 from paceline.study.estimate import Outlook, outlook, repeats_for
 from paceline.study.expand import Expanded, expand
+from paceline.study.queued import pick_up
 
 
 def shipped() -> dict[str, StudyFile]:
@@ -148,13 +149,15 @@ def hold(what: Ready) -> Any:
     return locked(what.folder.lock, why=f"{what.folder.path}: another paceline study is running in this folder")
 
 
-def start(what: Ready, watcher: Watcher, *, retry: bool = False, deadline_s: float | None = None) -> Reported:
+def start(
+    what: Ready, watcher: Watcher, *, retry: bool = False, deadline_s: float | None = None, leave: Leave | None = None
+) -> Reported:
     """Run what is not done yet and report on all of it; an interruption still leaves a report of what there is."""
-    write_json(what.folder.plan, what.expanded.plan.model_dump(mode="json", by_alias=True))
-    coming = [turn for turn in what.all_turns() if finished(turn, retry=retry) is None]
+    coming = _coming(what, retry=retry)
     try:
         run_all(coming, watcher, facts=what.prepared.facts, deadline_s=deadline_s)
     except KeyboardInterrupt:
+        settle((turn.run for turn in coming), leave)
         left = sum(not turn.run.finished for turn in what.all_turns())
         write_html(read(what.folder.path), what.folder.html)
         raise Interrupted(
@@ -166,6 +169,21 @@ def start(what: Ready, watcher: Watcher, *, retry: bool = False, deadline_s: flo
     reported = read(what.folder.path)
     write_html(reported, what.folder.html)
     return reported
+
+
+def _coming(what: Ready, *, retry: bool) -> list[Turn]:
+    """What is to be run, after the plan was written down and jobs left by an earlier command were picked up."""
+    write_json(what.folder.plan, what.expanded.plan.model_dump(mode="json", by_alias=True))
+    pick_up(what.folder.path)
+    return [turn for turn in what.all_turns() if finished(turn, retry=retry) is None]
+
+
+def submit(what: Ready, *, retry: bool = False) -> list[int]:
+    """`--detach`: every run that is not done, in the queue; the numbers of its jobs."""
+    coming = _coming(what, retry=retry)
+    if here := [turn.label for turn in coming if not turn.spec.in_queue]:
+        raise BadInput(f"--detach: {here[0]} is no job in a queue; use a slurm+ launcher for every cell")
+    return submit_all(coming, facts=what.prepared.facts)
 
 
 def _trim(what: Ready) -> None:
@@ -182,7 +200,7 @@ class Quiet:
 
     def starting(self, turn: Turn) -> None: ...
 
-    def ticking(self, turn: Turn, elapsed_s: float) -> None: ...
+    def ticking(self, turn: Turn, elapsed_s: float, waiting: str) -> None: ...
 
     def ended(self, turn: Turn, record: Record) -> None: ...
 

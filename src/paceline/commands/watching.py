@@ -47,9 +47,15 @@ class Single(_Watcher):
         super().__init__(console)
         self._what = what
 
-    def tick(self, elapsed_s: float) -> None:
+    def __enter__(self) -> Self:
+        self._line.keep(self._what.plan.said)
+        return super().__enter__()
+
+    def tick(self, elapsed_s: float, waiting: str) -> None:
         spec = self._what.spec
-        self._line.show(lambda: f"{spec.task} on {spec.on}: {words(_glimpse(self._what.run, spec), elapsed_s)}")
+        self._line.show(
+            lambda: f"{spec.task} on {spec.on}: {words(_glimpse(self._what.run, spec), elapsed_s, waiting)}"
+        )
 
 
 class Many(_Watcher):
@@ -83,13 +89,13 @@ class Many(_Watcher):
 
     def starting(self, turn: Turn) -> None: ...
 
-    def ticking(self, turn: Turn, elapsed_s: float) -> None:
+    def ticking(self, turn: Turn, elapsed_s: float, waiting: str) -> None:
         left = self._left()
         soon = f", about {duration(max(0.0, left - elapsed_s))} left" if left is not None else ""
         self._line.show(
             lambda: (
                 f"{self._done}/{self._total}{soon} | {turn.label} repeat {turn.repeat + 1}: "
-                f"{words(_glimpse(turn.run, turn.spec), elapsed_s)}"
+                f"{words(_glimpse(turn.run, turn.spec), elapsed_s, waiting)}"
             )
         )
 

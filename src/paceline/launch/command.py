@@ -27,11 +27,21 @@ class Answer:
         return "; ".join(lines[:3])[:400] or f"exit code {self.code}"
 
 
-def ask(argv: Sequence[str], *, env: Mapping[str, str] | None = None, timeout_s: float = 30.0) -> Answer:
-    """Run a program to its end; `env` is added to ours. A program that is not there, or does not answer, is a failed run."""
+def ask(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    unless_set: Mapping[str, str] | None = None,
+    timeout_s: float = 30.0,
+) -> Answer:
+    """Run a program to its end; `env` is added to ours, `unless_set` only where we have no such variable.
+
+    A program that is not there, or does not answer, is a failed run.
+    """
     try:
         done = subprocess.run(
-            list(argv), env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s
+            list(argv), env={**(unless_set or {}), **os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
+            capture_output=True, timeout=timeout_s,
         )  # fmt: skip
     except FileNotFoundError:
         raise RunFailed(f"{argv[0]}: no such program on this machine", kind="launch") from None

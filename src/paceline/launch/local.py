@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from paceline.launch import dialect
 from paceline.launch.plan import Plan, Process, shared_env, worker_argv
 from paceline.records.layout import RunDir
 from paceline.records.outcome import Outcome
@@ -25,7 +26,7 @@ class Local:
             )
             for rank in range(world_size)
         )
-        return Plan("local", world_size, processes)
+        return Plan("local", world_size, processes, said=dialect.sentence(spec))
 
     def last_words(self, log: str) -> Outcome | None:
         return None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from paceline.base.registry import Registry
+from paceline.launch import dialect
 from paceline.records.layout import RunDir
 from paceline.records.outcome import Outcome
 from paceline.spec.run import Spec
@@ -27,19 +28,30 @@ class Process:
         shown = " ".join(f"{name}={shlex.quote(value)}" for name, value in self.env.items() if value is not None)
         return f"{shown} {shlex.join(self.argv)}".strip()
 
+    def plain(self) -> dict[str, Any]:
+        return {"who": self.who, "rank": self.rank, "argv": list(self.argv), "env": self.env}
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """`before` must end well before the others start; `script` is a job's, and then there is nothing else to start here."""
+
     launcher: str
     world_size: int
     processes: tuple[Process, ...] = field(default_factory=tuple[Process, ...])
+    before: Process | None = None
+    script: str | None = None
+    said: str = ""
 
     def plain(self) -> dict[str, Any]:
         return {
             "schema": 1,
             "launcher": self.launcher,
             "world_size": self.world_size,
-            "processes": [{"who": p.who, "rank": p.rank, "argv": list(p.argv), "env": p.env} for p in self.processes],
+            "said": self.said,
+            "before": self.before.plain() if self.before else None,
+            "processes": [process.plain() for process in self.processes],
+            "script": self.script,
         }
 
 
@@ -57,32 +69,79 @@ LAUNCHERS = Registry(
         "local": "paceline.launch.local:Local",
         "torchrun": "paceline.launch.torchrun:Torchrun",
         "spawn": "paceline.launch.spawn:Spawn",
+        "accelerate": "paceline.launch.accelerate:Accelerate",
+        "mpirun": "paceline.launch.mpirun:Mpirun",
+        "slurm+torchrun": "paceline.launch.slurm.launchers:SlurmTorchrun",
+        "slurm+accelerate": "paceline.launch.slurm.launchers:SlurmAccelerate",
+        "slurm+mpirun": "paceline.launch.slurm.launchers:SlurmMpirun",
+        "slurm+srun": "paceline.launch.slurm.launchers:SlurmSrun",
     },
 )
 ABOUT = {
     "local": "our own processes on this machine, one log per rank, nothing between them and us",
-    "torchrun": "torch's own launcher (python -m torch.distributed.run), one agent that starts the ranks",
+    "torchrun": "torch's own launcher (python -m torch.distributed.run); on several machines you start it on each (head=, machine=)",
     "spawn": "one mother process that starts the ranks with torch.multiprocessing.spawn",
+    "accelerate": "accelerate launch; it only starts the processes (wrap=accelerate trains through it)",
+    "mpirun": "Open MPI 4 or 5, or MPICH, on this machine; needed by backend=mpi",
+    "slurm+torchrun": "an sbatch job in which srun starts torchrun on every machine",
+    "slurm+accelerate": "an sbatch job in which srun starts accelerate launch on every machine",
+    "slurm+mpirun": "an sbatch job in which mpirun starts the ranks on all machines",
+    "slurm+srun": "an sbatch job in which srun starts every rank itself",
 }
 
 
 # `python -m` puts the current folder first on the path: a user's own queue.py would break every rank.
-_SAFE: dict[str, str | None] = {"PYTHONSAFEPATH": "1"}
+SAFE: dict[str, str | None] = {"PYTHONSAFEPATH": "1"}
+# Variables of other launchers, perhaps of the allocation we are called in: a rank must not take them for its own.
+_FOREIGN = (
+    "PACELINE_RANK",
+    "PACELINE_WORLD_SIZE",
+    "PACELINE_LOCAL_RANK",
+    "PACELINE_HEAD",
+    "PACELINE_PORT",
+    "PACELINE_MACHINE",
+)
 
 
-def worker_argv(job: str, run: RunDir) -> tuple[str, ...]:
-    return (sys.executable, "-m", "paceline.worker", job, str(run.path))
+def worker_argv(job: str, run: RunDir, *, python: str = sys.executable) -> tuple[str, ...]:
+    return (python, "-m", "paceline.worker", job, str(run.path))
 
 
 def shared_env(spec: Spec) -> dict[str, str | None]:
     """What every rank needs before its first line: thread pools are sized when torch is imported."""
-    env: dict[str, str | None] = {**_SAFE, "OMP_NUM_THREADS": str(spec.threads), "MKL_NUM_THREADS": str(spec.threads)}
+    env: dict[str, str | None] = {
+        **dict.fromkeys(_FOREIGN),
+        **SAFE,
+        "OMP_NUM_THREADS": str(spec.threads),
+        "MKL_NUM_THREADS": str(spec.threads),
+        "PACELINE_DIALECT": spec.inner,
+        "PACELINE_KEY": spec.key(),
+        "PACELINE_MEET_WITHIN": f"{spec.meet_within:g}",
+    }
     if spec.topology.machines == 1:
         # The host name of a laptop often resolves to an address it does not have; ranks of one machine need only loopback.
         env["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
+    if spec.inner == "accelerate" and spec.device == "cpu":
+        # Without it accelerate's ranks each train alone on a CPU (its --cpu would start only one).
+        env["ACCELERATE_USE_CPU"] = "true"
+    if spec.inner == "mpirun":
+        env |= dialect.MPI_ENV
     return env
+
+
+def by_hand(spec: Spec, run: RunDir) -> tuple[dict[str, str | None], Process | None]:
+    """Of a run that the user starts on each machine: where they meet, and the check that comes first."""
+    if spec.topology.machines == 1:
+        return shared_env(spec), None
+    env: dict[str, str | None] = {
+        **shared_env(spec),
+        "PACELINE_HEAD": spec.head,
+        "PACELINE_PORT": str(spec.port or dialect.PORT),
+        "PACELINE_MACHINE": str(spec.machine),
+    }
+    return env, Process("preflight", worker_argv("preflight", run), env)
 
 
 def describe_plan(run: RunDir) -> Plan:
     """The short job that imports a user's task."""
-    return Plan("local", 1, (Process("describe", worker_argv("describe", run), dict(_SAFE)),))
+    return Plan("local", 1, (Process("describe", worker_argv("describe", run), dict(SAFE)),))

@@ -11,8 +11,10 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import psutil
 
@@ -29,7 +31,7 @@ _TICK_S = 0.2
 _GRACE_S = 1.0  # for the other ranks to say their own word after one has failed
 _TERM_S = 2.0  # between asking a process to leave and making it
 
-Tick = Callable[[float], None]
+Tick = Callable[[float, str], None]  # seconds since the start, and what is waited for, where there is a word for it
 
 
 def _start(process: Process, run: RunDir) -> subprocess.Popen[bytes]:
@@ -42,6 +44,8 @@ def _start(process: Process, run: RunDir) -> subprocess.Popen[bytes]:
     for name, value in process.env.items():
         if value is None:
             env.pop(name, None)
+    # What lies beside this Python (mpirun of the same environment) comes first, whether or not it is activated.
+    env["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), env.get("PATH", os.defpath)])
     with open_log(run.log(process.who, "out")) as out, open_log(run.log(process.who, "err")) as err:
         try:
             return subprocess.Popen(
@@ -107,6 +111,10 @@ def _left_early(process: Process, run: RunDir) -> bool:
 
 def supervise(plan: Plan, run: RunDir, *, timeout_s: float = 0.0, tick: Tick | None = None) -> Ended:
     """Start the plan's processes, wait for their end, and say how each ended, in the order it happened."""
+    if plan.before is not None:
+        first = supervise(replace(plan, processes=(plan.before,), before=None), run, timeout_s=timeout_s, tick=tick)
+        if any(end.code != 0 for end in first.exits):
+            return first
     started_t, began = time.time(), time.monotonic()
     running: dict[subprocess.Popen[bytes], Process] = {}
     sessions: set[int] = set()
@@ -133,7 +141,7 @@ def supervise(plan: Plan, run: RunDir, *, timeout_s: float = 0.0, tick: Tick | N
                 stopped = True
                 _stop(list(running), run, sessions)
             if tick is not None:
-                tick(elapsed)
+                tick(elapsed, "")
         wall_s = time.monotonic() - began  # the search for what was left behind is our time, not the run's
     finally:
         _stop(list(running), run, sessions)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 
-from paceline.launch.plan import Plan, Process, shared_env
+from paceline.launch import dialect
+from paceline.launch.plan import Plan, Process, by_hand
 from paceline.records.gather import by_signal
 from paceline.records.layout import RunDir
 from paceline.records.outcome import Outcome
@@ -15,22 +16,26 @@ from paceline.spec.run import Spec
 _FIRST_FAILURE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)\s.*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
 
 
+def agents_words(log: str) -> Outcome | None:
+    """What torch's agent says of the rank that failed first; accelerate starts the same agent."""
+    for match in _FIRST_FAILURE.finditer(log):  # several agents may write one log
+        if int(match[2]) < 0 and int(match[2]) != -15:  # an agent ends the other ranks with SIGTERM
+            return by_signal(f"rank {match[1]}", int(match[2]))
+    return None  # a rank that left by itself has said why in its own events
+
+
 class Torchrun:
     def plan(self, spec: Spec, run: RunDir) -> Plan:
-        argv = (
-            sys.executable, "-m", "torch.distributed.run",
-            "--standalone",  # one machine: a rendezvous of its own on a free port
-            "--local-addr=127.0.0.1",
-            f"--nproc-per-node={spec.topology.processes}",
-            "--max-restarts=0",
-            "-m", "paceline.worker", "train", str(run.path),
+        env, before = by_hand(spec, run)
+        words = dialect.torchrun(
+            spec, head=spec.head or "", port=str(spec.port or dialect.PORT), machine=str(spec.machine),
+            is_head=str(int(spec.machine == 0)), run_id=spec.key(),
         )  # fmt: skip
-        inherited = dict.fromkeys(("PACELINE_RANK", "PACELINE_WORLD_SIZE", "PACELINE_LOCAL_RANK"))
-        process = Process(who="torchrun", argv=argv, env={**shared_env(spec), **inherited})
-        return Plan("torchrun", spec.topology.world_size, (process,))
+        argv = (sys.executable, "-m", "torch.distributed.run", *words, "-m", "paceline.worker", "train", str(run.path))
+        who = "torchrun" if before is None else f"torchrun_{spec.machine}"
+        return Plan(
+            "torchrun", spec.topology.world_size, (Process(who, argv, env),), before=before, said=dialect.sentence(spec)
+        )
 
     def last_words(self, log: str) -> Outcome | None:
-        match = _FIRST_FAILURE.search(log)
-        if match is None or int(match[2]) >= 0:
-            return None  # a rank that left by itself has said why in its own events
-        return by_signal(f"rank {match[1]}", int(match[2]))
+        return agents_words(log)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from paceline.base.files import read_json
 from paceline.records.events import Applied, Broke, Epoch, Event, Finished, Mark, Started, read
 from paceline.records.layout import RunDir
 from paceline.records.outcome import COMPLETED, Outcome, failed
@@ -213,6 +214,19 @@ def _memory(ranks: Sequence[_Rank]) -> dict[str, Any] | None:
     return {**max(rows, key=lambda row: row["rss_bytes"]), "peak_bytes": max(peaks, default=None)}
 
 
+def _queue(run: RunDir, ended: Ended) -> dict[str, Any] | None:
+    """Of a run in a Slurm job: which, and how long it waited for its turn. That time is nobody's but the queue's."""
+    if not run.job("job.json").exists():
+        return None
+    job: dict[str, Any] = read_json(run.job("job.json"))
+    machines: list[dict[str, Any]] = read_json(run.machines)["machines"] if run.machines.exists() else []
+    return {
+        "job": job["job"],
+        "waited_s": max(0.0, ended.started_t - job["submitted_t"]),
+        "hosts": [machine["host"] for machine in machines],
+    }
+
+
 def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]) -> dict[str, Any]:
     """The document `paceline run --json` prints and `result.json` holds."""
     ranks = _read_ranks(run, spec.topology.world_size)
@@ -241,6 +255,7 @@ def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]
         "num_parameters": first.finished.num_parameters if first.finished else None,
         "history": _history(first, ended.started_t),
         "restarts": 0,
+        "queue": _queue(run, ended),
         "fingerprint": fingerprint,
         "finished_t": ended.started_t + ended.wall_s,
     }

@@ -61,7 +61,7 @@ class RunDir:
             "result.json",
             "rendezvous",
         }
-        known |= {"events", "logs", "checkpoints", "traces", "tensorboard"}
+        known |= {"events", "logs", "checkpoints", "traces", "tensorboard", "job"}
         names = {path.name for path in self.contents()}
         return bool(names) and (not names <= known or not {"spec.json", "plan.json"} & names)
 
@@ -80,6 +80,15 @@ class RunDir:
     def launcher_events(self) -> Path:
         """What a mother process (spawn) saw of its ranks."""
         return self.path / "events" / "launcher.jsonl"
+
+    @property
+    def machines(self) -> Path:
+        """What the machines of a run told each other before it started; there when all was well."""
+        return self.path / "job" / "machines.json"
+
+    def job(self, name: str) -> Path:
+        """Of a Slurm job: script.sh, job.json (its number), job.log, began and ended (written by the job itself)."""
+        return self.path / "job" / name
 
     def tensorboard(self, rank: int) -> Path:
         return self.path / "tensorboard" / f"rank_{rank:05d}"

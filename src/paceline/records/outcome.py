@@ -8,7 +8,7 @@ from typing import Literal
 Status = Literal["completed", "failed", "skipped"]
 
 # Failures that say nothing about the spec: the same command runs them again.
-TRANSIENT = frozenset({"killed", "lost"})
+TRANSIENT = frozenset({"killed", "lost", "preempted"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +16,9 @@ class Outcome:
     """completed; failed(kind, why); skipped(why) when a rule refused it before launch.
 
     Kinds of failure: task (the user's code raised), nonfinite, data, mismatch (asked != got), inexact
-    (a sample was missed or counted twice), exit (a process left early), killed (by a signal), timeout,
-    launch (the launcher itself failed), lost (no trace of why).
+    (a sample was missed or counted twice), exit (a process left early), killed (by a signal, or scancel),
+    timeout, launch (the launcher itself failed), preempted (Slurm's time limit, or another job), memory,
+    lost (a machine or a link, or no trace of why).
     """
 
     status: Status

@@ -23,9 +23,10 @@ class Glimpse:
     throughput: float | None
 
 
-def words(glimpse: Glimpse, elapsed_s: float) -> str:
+def words(glimpse: Glimpse, elapsed_s: float, waiting: str = "") -> str:
+    """`waiting` says what a run that has not begun is waiting for."""
     if glimpse.phase == "starting":
-        return f"starting, {duration(elapsed_s)}"
+        return f"{waiting or 'starting'}, {duration(elapsed_s)}"
     far = f"epoch {glimpse.epoch}/{glimpse.epochs}" if glimpse.epochs else f"step {glimpse.iteration}/{glimpse.steps}"
     rate = f", {glimpse.throughput:,.0f} samples/s" if glimpse.throughput else ""
     return f"{far}{rate}, {duration(elapsed_s)}"

@@ -1,11 +1,16 @@
-"""What the parent can know of this machine without torch: cores, memory, GPUs, whether torch is installed."""
+"""What the parent can know of this machine without torch and without starting anything: cores, memory, GPUs, programs, packages."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
+import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+PROGRAMS = ("torchrun", "mpirun", "sbatch", "srun")
+PACKAGES = ("accelerate", "mpi4py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +19,9 @@ class Host:
     memory_bytes: int
     gpus: int
     torch: str | None
+    programs: frozenset[str] = frozenset()
+    packages: frozenset[str] = frozenset()
+    mpi: str | None = None  # openmpi | mpich
 
     @property
     def usable_gpus(self) -> int:
@@ -21,15 +29,37 @@ class Host:
         return 0 if self.torch is None or "+cpu" in self.torch else self.gpus
 
 
-def here() -> Host:
+def program(name: str) -> str | None:
+    """Where a program is; what lies beside this Python comes first, whether or not its environment is activated."""
+    beside = str(Path(sys.executable).parent)
+    return shutil.which(name, path=beside) or shutil.which(name)
+
+
+def installed(package: str) -> str | None:
+    """The version of a package, without importing it."""
     try:
-        torch = importlib.metadata.version("torch")
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        torch = None
+        return None
+
+
+def mpi_flavour() -> str | None:
+    """Each brings a program of its own that tells about it; they lie beside the mpirun that would be used."""
+    found = program("mpirun")
+    for name, teller in (("openmpi", "ompi_info"), ("mpich", "mpichversion")):
+        if found and shutil.which(teller, path=str(Path(found).parent)):
+            return name
+    return None
+
+
+def here() -> Host:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     return Host(
         cores=cores,
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         gpus=sum(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia*")),
-        torch=torch,
+        torch=installed("torch"),
+        programs=frozenset(name for name in PROGRAMS if program(name)),
+        packages=frozenset(name for name in PACKAGES if installed(name)),
+        mpi=mpi_flavour(),
     )

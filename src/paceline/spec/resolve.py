@@ -14,7 +14,8 @@ from paceline.base.names import unknown
 from paceline.spec import settings, topology
 from paceline.spec.explain import problems
 from paceline.spec.host import Host
-from paceline.spec.rules import Known, check
+from paceline.spec.rule import Known
+from paceline.spec.rules import check
 from paceline.spec.run import Spec
 from paceline.spec.tasks import Param
 
@@ -74,9 +75,13 @@ def complete(spec: Spec, asked: Mapping[str, Any], known: Known) -> Spec:
     if spec.weight_decay == "auto":
         change["weight_decay"] = 0.01 if spec.optimizer == "adamw" else 0.0
     if spec.threads == "auto":
-        change["threads"] = topology.threads_per_rank(host.cores, spec.topology)
+        change["threads"] = _threads(spec, host)
+    if spec.cpus_per_task == "auto":
+        change["cpus_per_task"] = change.get("threads", spec.threads) if spec.in_queue else 1
     if spec.device == "auto":
-        change["device"] = _device(host, spec.topology.processes)
+        change["device"] = _device(spec, host)
+    if spec.activate is not None:
+        change["activate"] = str(Path(spec.activate).expanduser().resolve())
     if "shuffle" not in asked and known.train is not None and known.train.kind == "stream":
         change["shuffle"] = False
     return spec.model_copy(update=change)
@@ -92,8 +97,17 @@ def _stamp(folder: Path) -> str | None:
     return hashlib.sha256(repr(sorted(rows)).encode()).hexdigest()[:16]
 
 
-def _device(host: Host, processes: int) -> str:
-    return "cuda" if host.usable_gpus >= processes else "cpu"
+def _threads(spec: Spec, host: Host) -> int:
+    """A Slurm job runs on other machines: there a rank has the CPUs it asked for, and one if it did not ask."""
+    if spec.in_queue:
+        return spec.cpus_per_task if isinstance(spec.cpus_per_task, int) else 1
+    return topology.threads_per_rank(host.cores, spec.topology)
+
+
+def _device(spec: Spec, host: Host) -> str:
+    if spec.in_queue:
+        return "cuda" if spec.gres and "gpu" in spec.gres else "cpu"
+    return "cuda" if host.usable_gpus >= spec.topology.processes else "cpu"
 
 
 def resolve(

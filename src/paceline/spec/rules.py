@@ -6,10 +6,9 @@ Two stages: on the spec and the machine; and, for a user's task, on what its `de
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 
-from paceline.spec.host import Host
+from paceline.spec.rule import Known, Rule
+from paceline.spec.rules_start import START, queue_words
 from paceline.spec.run import Spec
 from paceline.spec.tasks import BUILTIN
 
@@ -19,31 +18,6 @@ GIB = 1 << 30
 RANK_BYTES = 300 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class DataShape:
-    """What rules need of a task's data; facts of a user's task, or what is known of a built-in one."""
-
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """All a rule may look at."""
-
-    host: Host
-    train: DataShape | None = None
-    knows_better: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """`why` is a format string over the spec's settings; it says what was asked, why it cannot be, and what to do."""
-
-    name: str
-    breaks: Callable[[Spec, Known], bool]
-    why: str
-
-
 RULES: tuple[Rule, ...] = (
     Rule(
         "torch-installed",
@@ -51,20 +25,16 @@ RULES: tuple[Rule, ...] = (
         "training needs torch, and it is not installed in this Python: pip install torch",
     ),
     Rule(
-        "one-machine",
-        lambda spec, known: spec.topology.machines > 1,
-        "on={on} asks for {machines} machines, and launcher={launcher} starts processes on this machine only: "
-        "use on=1x{world_size} (launchers that reach other machines are not in this version)",
-    ),
-    Rule(
         "ranks-fit-memory",
-        lambda spec, known: spec.topology.processes * RANK_BYTES > known.host.memory_bytes,
+        lambda spec, known: not spec.in_queue and spec.topology.processes * RANK_BYTES > known.host.memory_bytes,
         "on={on} asks for {processes} processes; with torch alone each takes about 300 MB, more than this machine's "
         "{memory_gib:.0f} GiB together: use fewer processes",
     ),
     Rule(
         "threads-in-reason",
-        lambda spec, known: isinstance(spec.threads, int) and spec.threads > 64 * known.host.cores,
+        lambda spec, known: (
+            not spec.in_queue and isinstance(spec.threads, int) and spec.threads > 64 * known.host.cores
+        ),
         "threads={threads} on a machine with {cores} cores: no work could be spread over so many; use threads={cores} or fewer",
     ),
     Rule(
@@ -75,14 +45,28 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "cuda-present",
-        lambda spec, known: spec.device == "cuda" and known.host.usable_gpus == 0,
+        lambda spec, known: spec.device == "cuda" and not spec.in_queue and known.host.usable_gpus == 0,
         "device=cuda, but this machine has no GPU that this torch ({torch}) can use: use device=cpu",
     ),
     Rule(
         "a-gpu-each",
-        lambda spec, known: spec.device == "cuda" and 0 < known.host.usable_gpus < spec.topology.processes,
+        lambda spec, known: (
+            spec.device == "cuda" and not spec.in_queue and 0 < known.host.usable_gpus < spec.topology.processes
+        ),
         "device=cuda with {processes} processes on {usable_gpus} GPUs: two ranks would share a GPU and measure each "
         "other; use on=1x{usable_gpus} or device=cpu",
+    ),
+    Rule(
+        "mixed-precision-has-a-maker",
+        lambda spec, known: spec.precision in ("fp16", "bf16") and spec.wrap == "none",
+        "precision={precision} is mixed precision, which in this version only wrap=accelerate applies: add wrap=accelerate, "
+        "or use fp32 or fp64",
+    ),
+    Rule(
+        "accelerate-drops-fp16",
+        lambda spec, known: spec.wrap == "accelerate" and spec.precision == "fp16" and spec.device == "cpu",
+        "wrap=accelerate precision=fp16 on a CPU: accelerate drops fp16 there without a word and trains in fp32; use "
+        "precision=bf16 or fp32, or a GPU",
     ),
     Rule(
         "momentum-has-a-place",
@@ -127,6 +111,7 @@ RULES: tuple[Rule, ...] = (
         "workers={workers}, but the task's training data is an IterableDataset: loader processes would each give every "
         "sample again; use workers=0",
     ),
+    *START,
 )
 
 
@@ -136,5 +121,6 @@ def check(spec: Spec, known: Known) -> list[str]:
     words = {
         **spec.plain(), "machines": topology.machines, "processes": topology.processes, "world_size": topology.world_size,
         "memory_gib": host.memory_bytes / GIB, "torch": host.torch, "cores": host.cores, "usable_gpus": host.usable_gpus,
+        "inner": spec.inner, "queue_words": " ".join(queue_words(spec)),
     }  # fmt: skip
     return [f"{rule.why.format_map(words)} (rule: {rule.name})" for rule in RULES if rule.breaks(spec, known)]

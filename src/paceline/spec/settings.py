@@ -31,6 +31,9 @@ Real = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[Real, Field(gt=0)]
 NotNegative = Annotated[Real, Field(ge=0)]
 Duration = Annotated[NotNegative, BeforeValidator(_seconds)]
+# One word that goes into a script or a command: nothing a shell or sbatch could read as something else.
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.,:=/@%+&|*()\[\]-]+$")]
+Memory = Annotated[str, Field(pattern=r"^[1-9][0-9]*[KMGT]?$")]
 
 
 class Frozen(BaseModel):
@@ -45,10 +48,27 @@ class Process(Frozen):
     on: Annotated[str, BeforeValidator(_topology), Field(json_schema_extra={"pattern": r"^\d+x\d+$"})] = Field(
         "1x1", description="machines x processes per machine"
     )
-    launcher: Literal["local", "torchrun", "spawn"] = Field(
-        "local", description="what starts the processes; local: our own, with one log per rank"
+    launcher: Literal[
+        "local", "torchrun", "spawn", "accelerate", "mpirun",
+        "slurm+torchrun", "slurm+accelerate", "slurm+mpirun", "slurm+srun",
+    ] = Field("local", description="what starts the processes; `paceline list launchers` explains each")  # fmt: skip
+    backend: Literal["gloo", "mpi", "nccl"] = Field("gloo", description="what carries the messages between ranks")
+    rendezvous: Literal["static", "c10d"] = Field(
+        "static", description="how torchrun and accelerate find the machines: numbered from 0, or as they come (c10d)"
     )
-    backend: Literal["gloo"] = Field("gloo", description="what carries the messages between ranks")
+    head: Word | None = Field(
+        None,
+        description="name or address of the first machine, where the others meet it; in Slurm: the first of the job",
+    )
+    port: Annotated[int, Field(ge=1024, le=65535)] | None = Field(
+        None, description="port they meet at; unset: 29500, and in Slurm one made of the job's number"
+    )
+    machine: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="which machine this is (0 is the head), where you start the same command on each by hand"
+    )
+    meet_within: Annotated[Positive, BeforeValidator(_seconds)] = Field(
+        15, description="longest time for the machines of a started run to find and check each other"
+    )
     device: Literal["cpu", "cuda", "auto"] = Field(
         "auto", description="where the model lives; auto: cuda where there is a GPU for every process, else cpu"
     )
@@ -60,6 +80,39 @@ class Process(Frozen):
     @property
     def topology(self) -> Topology:
         return parse(self.on)
+
+    @property
+    def in_queue(self) -> bool:
+        """Slurm starts it, on machines that are not this one."""
+        return self.launcher.startswith("slurm+")
+
+    @property
+    def inner(self) -> str:
+        """What starts the ranks on the machines: `slurm+torchrun` is torchrun."""
+        return self.launcher.removeprefix("slurm+")
+
+
+class Queue(Frozen):
+    """What a Slurm job asks for; nodes and tasks come from `on`. Read by launchers whose name begins with slurm."""
+
+    partition: Word | None = Field(None, description="Slurm partition; unset: the cluster's default")
+    mem: Memory | None = Field(
+        None, description="memory per machine for Slurm (1000M, 2G); unset: the cluster's default"
+    )
+    time: Annotated[Positive, BeforeValidator(_seconds)] | None = Field(
+        None, description="Slurm time limit of the job (90, 20m, 2h); unset: the partition's"
+    )
+    account: Word | None = Field(None, description="Slurm account that pays")
+    qos: Word | None = Field(None, description="Slurm quality of service")
+    constraint: Word | None = Field(None, description="Slurm feature the machines must have")
+    gres: Word | None = Field(None, description="Slurm generic resources per machine (gpu:2)")
+    cpus_per_task: Count | Auto = Field("auto", description="Slurm CPUs of each rank; auto: as many as threads")
+    activate: str | None = Field(
+        None, description="file the Slurm job sources before anything else; its `python` then runs the ranks"
+    )
+    sbatch: str | None = Field(None, description="more #SBATCH options, as they are typed (--exclusive --nice=10)")
+    pack: bool = Field(False, description="a study's runs one after the other inside one Slurm job")
+    max_jobs: Count = Field(1, description="most Slurm jobs of a study in the queue at a time")
 
 
 class Batching(Frozen):
@@ -95,7 +148,12 @@ class Loop(Frozen):
 
     epochs: Count | None = Field(3, description="passes over the training data")
     steps: Count | None = Field(None, description="optimisation steps in all, instead of epochs")
-    precision: Literal["fp32", "fp64"] = Field("fp32", description="number format of weights, gradients and arithmetic")
+    precision: Literal["fp32", "fp64", "fp16", "bf16"] = Field(
+        "fp32", description="number format of weights, gradients and arithmetic; fp16, bf16: of the arithmetic (mixed)"
+    )
+    wrap: Literal["none", "accelerate"] = Field(
+        "none", description="who wraps the model: our own replication, or Accelerator.prepare and .backward"
+    )
     buffers: Literal["mean", "rank0"] = Field(
         "mean", description="how running statistics (BatchNorm) of the ranks become one model before any evaluation"
     )
@@ -106,7 +164,7 @@ class Loop(Frozen):
     )
 
 
-class Settings(Loop, Optim, Batching, Process):
+class Settings(Loop, Optim, Batching, Queue, Process):
     """All settings of one run; flat, because that is how they are typed, stored and swept.
 
     The bases stand in reverse: pydantic lists the fields of the last base first.
@@ -114,7 +172,9 @@ class Settings(Loop, Optim, Batching, Process):
 
 
 # Settings that say how a run is watched, not what is computed: the same experiment whatever their value.
-NOT_THE_EXPERIMENT = frozenset({"timeout"})
+NOT_THE_EXPERIMENT = frozenset(
+    {"timeout", "meet_within", "head", "port", "machine", "time", "account", "qos", "pack", "max_jobs"}
+)
 
 
 def names() -> list[str]:

@@ -14,6 +14,7 @@ from paceline.records.outcome import TRANSIENT
 from paceline.records.record import Record, load
 from paceline.records.study import StudyPlan
 from paceline.spec.run import Spec
+from paceline.study import queued
 from paceline.study.execute import run_once
 from paceline.study.order import order
 
@@ -33,7 +34,7 @@ class Watcher(Protocol):
 
     def starting(self, turn: Turn) -> None: ...
 
-    def ticking(self, turn: Turn, elapsed_s: float) -> None: ...
+    def ticking(self, turn: Turn, elapsed_s: float, waiting: str) -> None: ...
 
     def ended(self, turn: Turn, record: Record) -> None: ...
 
@@ -73,18 +74,76 @@ def run_all(
     began = time.monotonic()
     walls: dict[str, float] = {}
     block = -1
+    jobs = in_jobs(coming)
+    for index, job in enumerate(jobs):
+        for turn in job:
+            if turn.repeat != block:
+                block = turn.repeat
+                labels = {other.label for other in coming if other.repeat == block}
+                expected = sum(walls.get(label, 0.0) for label in labels)
+                if deadline_s is not None and walls and time.monotonic() - began + expected > deadline_s:
+                    return
+            watcher.starting(turn)
+            # The queue is kept as full as max_jobs allows: while one run is waited for, the next ones wait for machines.
+            for ahead in jobs[index : index + turn.spec.max_jobs]:
+                _submit(ahead, facts)
+            record = _run(turn, watcher, facts)
+            walls[turn.label] = record.time["wall_s"]
+            watcher.ended(turn, record)
+
+
+def in_jobs(coming: Sequence[Turn]) -> list[list[Turn]]:
+    """Which turns share a job: those with pack=true, in their order, are one; every other is by itself."""
+    jobs: list[list[Turn]] = []
+    packed: list[Turn] = []
     for turn in coming:
-        if turn.repeat != block:
-            block = turn.repeat
-            labels = {other.label for other in coming if other.repeat == block}
-            expected = sum(walls.get(label, 0.0) for label in labels)
-            if deadline_s is not None and walls and time.monotonic() - began + expected > deadline_s:
-                return
-        if turn.run.path.exists():
-            remove_tree(turn.run.path)  # an attempt that was interrupted, or a record that no longer counts
-        watcher.starting(turn)
-        record = run_once(
-            turn.spec, turn.run, tick=lambda elapsed, turn=turn: watcher.ticking(turn, elapsed), facts=facts
-        )
-        walls[turn.label] = record.time["wall_s"]
-        watcher.ended(turn, record)
+        if turn.spec.in_queue and turn.spec.pack:
+            if not packed:
+                jobs.append(packed)
+            packed.append(turn)
+        else:
+            jobs.append([turn])
+    return jobs
+
+
+def submit_all(coming: Sequence[Turn], *, facts: TaskFacts | None = None) -> list[int]:
+    """Every job of a study at once, for nobody to wait for: each may start when the one `max_jobs` before it is over."""
+    numbers: list[int] = []
+    for job in in_jobs(coming):
+        most = job[0].spec.max_jobs
+        number = _submit(job, facts, after=numbers[-most] if len(numbers) >= most else None)
+        numbers += [] if number is None else [number]
+    return numbers
+
+
+def _submit(job: Sequence[Turn], facts: TaskFacts | None, *, after: int | None = None) -> int | None:
+    """Nothing to do for turns that are not for a queue, are in one already, or have their record."""
+    todo = [turn for turn in job if turn.spec.in_queue and not _under_way(turn)]
+    if not todo or any(turn.run.finished and finished(turn) is not None for turn in todo):
+        return None
+    for turn in todo:
+        _clear(turn)
+    return queued.submit([queued.Wish(turn.spec, turn.run, facts) for turn in todo], after=after)
+
+
+def _under_way(turn: Turn) -> bool:
+    """Submitted by this command or an earlier one, and still the same experiment."""
+    return queued.submitted(turn.run) and queued.key_of(turn.run) == turn.spec.key()
+
+
+def _clear(turn: Turn) -> None:
+    """An attempt that was interrupted, or a record that no longer counts, gives way."""
+    if turn.run.path.exists():
+        if queued.submitted(turn.run):
+            queued.cancel(turn.run)
+        remove_tree(turn.run.path)
+
+
+def _run(turn: Turn, watcher: Watcher, facts: TaskFacts | None) -> Record:
+    def tick(elapsed_s: float, waiting: str) -> None:
+        watcher.ticking(turn, elapsed_s, waiting)
+
+    if not turn.spec.in_queue:
+        _clear(turn)
+        return run_once(turn.spec, turn.run, tick=tick, facts=facts)
+    return load(turn.run.path) if turn.run.finished else queued.attend(turn.run, tick=tick)

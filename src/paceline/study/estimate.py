@@ -11,7 +11,7 @@ from paceline.base.files import remove_file
 from paceline.records.layout import StudyDir
 from paceline.records.record import Record, load
 from paceline.spec.run import Spec
-from paceline.study.execute import run_once
+from paceline.study.queued import once
 
 TRIAL_STEPS = 30
 
@@ -55,12 +55,12 @@ def outlook(
     known = from_runs(done)
     if set(known) >= set(specs):
         return Outlook(known, "from the runs that are done")
-    short = specs[baseline].model_copy(update={"steps": TRIAL_STEPS, "epochs": None, "target": None})
+    short = specs[baseline].model_copy(update={"steps": TRIAL_STEPS, "epochs": None, "target": None, "pack": False})
     run = folder.trial
     trial = load(run.path) if run.finished else None
     if trial is None or trial["key"] != short.key():
         remove_file(run.result)  # the trial of another matrix: it gives way
-        trial = run_once(short, run)
+        trial = once(short, run)
     guessed = from_trial(trial, specs)
     how = f"from a trial of {TRIAL_STEPS} steps" + (" and the runs that are done" if known else "")
     return Outlook({**guessed, **known}, how if guessed else "unknown: the trial did not complete")

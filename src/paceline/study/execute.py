@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from paceline.spec.run import Spec
 from paceline.spec.tasks import task_file
 
 _DESCRIBE_S = 300.0
+HELP_S = 60.0
 
 
 def plan_of(spec: Spec, run: RunDir) -> Plan:
@@ -37,7 +40,7 @@ def check_room(run: RunDir) -> None:
         raise BadInput(f"{run.path}: is not empty and not a run of ours; choose another --out")
 
 
-def _make_room(run: RunDir) -> None:
+def make_room(run: RunDir) -> None:
     """An unfinished attempt of ours gives way; a finished run, or somebody else's files, never."""
     check_room(run)
     for path in run.contents():
@@ -47,23 +50,37 @@ def _make_room(run: RunDir) -> None:
 def run_once(spec: Spec, run: RunDir, *, tick: Tick | None = None, facts: TaskFacts | None = None) -> Record:
     """The record, whatever happened; only an interruption leaves the directory without one."""
     check_room(run)
-    with locked(run.lock, why=f"{run.path}: another paceline run is going on in this folder"):
-        _make_room(run)
-        launcher: Launcher = LAUNCHERS.load(spec.launcher)()
-        plan = launcher.plan(spec, run)
-        own = task_file(spec.task)
-        fingerprint = take(Path(own[0]).parent if own else Path.cwd())
-        write_json(run.spec, spec.plain())
-        write_json(run.plan, plan.plain())
-        write_json(run.fingerprint, fingerprint)
-        if facts is not None and facts.values == spec.params:  # a study describes its first cell; others have no facts
-            write_json(run.facts, facts.plain())
-        ended = _supervised(plan, run, spec, tick)
-        words = [launcher.last_words(_tail(run.log(process.who, "err"))) for process in plan.processes]
-        ended = replace(ended, said=next(filter(None, [ended.said, *words]), None))
-        remove_file(run.rendezvous)
-        write_json(run.result, gather(run, spec, ended, fingerprint=fingerprint))
-        return load(run.path)
+    with held(run):
+        make_room(run)
+        launcher, plan = write_down(spec, run, facts=facts)
+        return conclude(spec, run, launcher, _supervised(plan, run, spec, tick))
+
+
+def held(run: RunDir) -> contextlib.AbstractContextManager[None]:
+    return locked(run.lock, why=f"{run.path}: another paceline run is going on in this folder")
+
+
+def write_down(spec: Spec, run: RunDir, *, facts: TaskFacts | None) -> tuple[Launcher, Plan]:
+    """Everything the workers read, before any of them is started."""
+    launcher: Launcher = LAUNCHERS.load(spec.launcher)()
+    plan = launcher.plan(spec, run)
+    own = task_file(spec.task)
+    write_json(run.plan, plan.plain())
+    write_json(run.fingerprint, take(Path(own[0]).parent if own else Path.cwd()))
+    if facts is not None and facts.values == spec.params:  # a study describes its first cell; others have no facts
+        write_json(run.facts, facts.plain())
+    write_json(run.spec, spec.plain())  # last: machines that help by hand wait for it
+    return launcher, plan
+
+
+def conclude(spec: Spec, run: RunDir, launcher: Launcher, ended: Ended) -> Record:
+    """From how it ended to its record: what the ranks wrote, and the launcher's own last words."""
+    logs = [path for path in (run.path / "logs").glob("*.err") if not path.name.startswith("rank_")]
+    words = [launcher.last_words(tail(path)) for path in sorted(logs)]
+    ended = replace(ended, said=next(filter(None, [ended.said, *words]), None))
+    remove_file(run.rendezvous)
+    write_json(run.result, gather(run, spec, ended, fingerprint=read_json(run.fingerprint)))
+    return load(run.path)
 
 
 def _supervised(plan: Plan, run: RunDir, spec: Spec, tick: Tick | None) -> Ended:
@@ -75,7 +92,37 @@ def _supervised(plan: Plan, run: RunDir, spec: Spec, tick: Tick | None) -> Ended
         return Ended(started_t, time.time() - started_t, said=failed(error.kind, error.why))
 
 
-def _tail(path: Path, most: int = 65536) -> str:
+def help_out(spec: Spec, run: RunDir, *, tick: Tick | None = None) -> Record:
+    """A machine other than the first, where the user starts each by hand: it takes part, and the first one makes the record."""
+    if run.finished:
+        raise BadInput(f"{run.path}: holds a finished run already; choose another --out, or remove it first")
+    _wait_for(lambda: _same_spec(run, spec), HELP_S, tick, "waiting for machine 0 to start the same command")
+    if not _same_spec(run, spec):
+        raise BadInput(
+            f"machine 0 did not start this run in {run.path} within {HELP_S:g} s: give the same command there with machine=0, "
+            "and --out on a disk that both share"
+        )
+    plan = plan_of(spec, run)
+    _supervised(plan, run, spec, tick)
+    _wait_for(lambda: run.finished, HELP_S, tick, "waiting for machine 0 to write the record")
+    if not run.finished:
+        raise RunFailed(f"machine 0 has written no record into {run.path}: it, or the link to it, is down", kind="lost")
+    return load(run.path)
+
+
+def _same_spec(run: RunDir, spec: Spec) -> bool:
+    return run.spec.exists() and Spec.model_validate(read_json(run.spec)).key() == spec.key()
+
+
+def _wait_for(done: Callable[[], bool], seconds: float, tick: Tick | None, words: str) -> None:
+    began = time.monotonic()
+    while not done() and (elapsed := time.monotonic() - began) < seconds:
+        if tick is not None:
+            tick(elapsed, words)
+        time.sleep(0.2)
+
+
+def tail(path: Path, most: int = 65536) -> str:
     """The end of a log, however long a task has made it."""
     if not path.exists():
         return ""
@@ -103,7 +150,7 @@ def describe(
     code = ended.exits[0].code
     if code < 0:
         raise BadInput(f"{task}: {by_signal('the process that imported it', code).why}")
-    tail = _tail(run.log("describe", "err")).strip().splitlines()[-1:]
+    last = tail(run.log("describe", "err")).strip().splitlines()[-1:]
     raise RunFailed(
-        f"{task}: the process that imported it left with exit code {code}{': ' + tail[0] if tail else ''}", kind="exit"
+        f"{task}: the process that imported it left with exit code {code}{': ' + last[0] if last else ''}", kind="exit"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paceline.base.lifeline import die_with_parent
 from paceline.records.layout import RunDir
-from paceline.worker.rank import describe_job, train_job
+from paceline.worker.rank import describe_job, preflight_job, train_job
 from paceline.worker.world.env import identify, supervisor
 
 
@@ -23,7 +23,12 @@ def _spawn(run: RunDir) -> None:
     spawn(run)
 
 
-JOBS: dict[str, Callable[[RunDir], None]] = {"train": _train, "describe": describe_job, "spawn": _spawn}
+JOBS: dict[str, Callable[[RunDir], None]] = {
+    "train": _train,
+    "describe": describe_job,
+    "spawn": _spawn,
+    "preflight": preflight_job,
+}
 
 
 def main(job: str, folder: str) -> None:

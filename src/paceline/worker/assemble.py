@@ -91,6 +91,7 @@ def read_back(parts: Parts) -> dict[str, Any]:
     return {
         "world_size": parts.world.size,
         "backend": parts.world.backend,
+        **({"mpi": parts.world.library} if parts.world.library else {}),
         "device": parts.world.device.type,
         "threads": torch.get_num_threads(),
         "dtypes": {"parameters": dtypes},

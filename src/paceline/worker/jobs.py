@@ -26,15 +26,16 @@ from paceline.worker.tasks.feed import make_feed
 from paceline.worker.tasks.load import find, load_task, source_digest, values_for
 from paceline.worker.tasks.task import Task, better_of, users_code, usual_score
 from paceline.worker.world.env import Identity
-from paceline.worker.world.join import check_identity, join
+from paceline.worker.world.join import World, check_identity, join
+from paceline.worker.world.pulse import OnLoss
 
 
-def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatch) -> None:
+def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatch, on_loss: OnLoss) -> World:
     spec = Spec.model_validate(read_json(run.spec))
     check_identity(identity, spec)
     task = load_task(spec.task, spec.params, spec.data)
     feeds = load_data(spec, task, rank=identity.rank)
-    world = join(identity, spec, run)
+    world = join(identity, spec, run, on_loss)
     parts = assemble(spec, task, feeds, world, watch)
     same_source(task, spec)
     applied = read_back(parts)
@@ -59,6 +60,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
             score={"name": main, "better": better_of(task, main)}, t=wall(),
         )
     )  # fmt: skip
+    return world
 
 
 def same_source(task: Task, spec: Spec) -> None:

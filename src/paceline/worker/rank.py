@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 
 from paceline.base.errors import BadInput, RunFailed
@@ -14,7 +15,7 @@ from paceline.base.files import open_log, write_json
 from paceline.records.events import Broke, EventLog, Started
 from paceline.records.layout import RunDir
 from paceline.worker.measure.clock import Stopwatch, wall
-from paceline.worker.world.env import Identity
+from paceline.worker.world.env import Identity, meeting
 
 
 def leave_now(code: int) -> None:
@@ -34,6 +35,9 @@ def _as_failure(error: BaseException) -> RunFailed:
     return RunFailed(f"{type(error).__name__}: {' '.join(str(error).split())[:400]}", kind="internal")
 
 
+_GRACE_S = 4.0  # for the rank that died to be named by whoever started it, before another says only that it is gone
+
+
 def train_job(run: RunDir, identity: Identity, *, own_log: bool) -> None:
     """One rank from its first line to its last; every end but a signal leaves a last event."""
     watch = Stopwatch("startup")
@@ -43,16 +47,40 @@ def train_job(run: RunDir, identity: Identity, *, own_log: bool) -> None:
         for stream, number in (("out", 1), ("err", 2)):
             with open_log(run.rank_log(identity.rank, stream)) as file:
                 os.dup2(file.fileno(), number)
+
+    def lost(kind: str, why: str) -> None:
+        """From a watching thread: the main one may sit in a collective that will never end."""
+        if kind == "peer":
+            threading.Event().wait(_GRACE_S)
+        log.write(Broke(kind=kind, why=why, rank=identity.rank, t=wall()))
+        leave_now(1)
+
     try:
         from paceline.worker.jobs import run_training
         from paceline.worker.world.join import leave
 
-        run_training(run, identity, log, watch)
-        leave()
+        leave(run_training(run, identity, log, watch, lost))
     except BaseException as error:
         traceback.print_exc()
         failure = _as_failure(error)
         log.write(Broke(kind=failure.kind, why=failure.why, rank=identity.rank, t=wall()))
+        leave_now(1)
+    leave_now(0)
+
+
+def preflight_job(run: RunDir) -> None:
+    """One machine of several, before its ranks: it finds the others, or says why not. Imports no torch."""
+    from paceline.worker.world.preflight import check
+
+    try:
+        where = meeting()
+        if where is None:
+            raise RunFailed("where to meet is not set (PACELINE_HEAD, PACELINE_PORT)", kind="launch")
+        check(run, where, clock=wall)
+    except BaseException as error:
+        failure = _as_failure(error)
+        sys.stderr.write(f"{failure.why}\n")
+        EventLog(run.launcher_events).write(Broke(kind=failure.kind, why=failure.why, t=wall()))
         leave_now(1)
     leave_now(0)
 

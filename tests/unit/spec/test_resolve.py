@@ -10,7 +10,8 @@ import pytest
 from paceline.base.errors import BadInput
 from paceline.spec.host import Host
 from paceline.spec.resolve import check_values, parameters, resolve
-from paceline.spec.rules import RULES, DataShape, Known, check
+from paceline.spec.rule import DataShape, Known
+from paceline.spec.rules import RULES, check
 from paceline.spec.run import Spec
 from paceline.spec.tasks import BUILTIN, Param
 

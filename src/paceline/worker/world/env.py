@@ -1,4 +1,4 @@
-"""Each launcher's dialect of "who am I", translated once. The only reader of rank variables."""
+"""Each launcher's dialect of "who am I", translated once. Their only reader, and their only writer where a library insists."""
 
 from __future__ import annotations
 
@@ -19,12 +19,32 @@ class Identity:
     local_rank: int
     dialect: str
     host: str
+    has_agent: bool = False  # torch's agent keeps a store for its ranks, at MASTER_ADDR
 
 
-# dialect -> (rank, world size, local rank), in the order they are tried.
-_DIALECTS = {
-    "local": ("PACELINE_RANK", "PACELINE_WORLD_SIZE", "PACELINE_LOCAL_RANK"),
-    "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the machines of a run meet, and which of them this is."""
+
+    head: str
+    port: int
+    machine: int
+    key: str  # of the spec: what strangers at the port do not know
+    within_s: float
+
+
+_AGENT = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+# dialect -> the (rank, world size, local rank) variables it may use, in the order they are tried. The plan names the
+# dialect: a run started inside somebody's allocation sees the variables of several launchers, and only one is right.
+_DIALECTS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "local": (("PACELINE_RANK", "PACELINE_WORLD_SIZE", "PACELINE_LOCAL_RANK"),),
+    "torchrun": (_AGENT,),
+    "accelerate": (_AGENT,),
+    "mpirun": (
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+        ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ),
+    "srun": (("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),),
 }
 
 
@@ -36,11 +56,61 @@ def supervisor() -> int | None:
 
 def identify(variables: Mapping[str, str] | None = None) -> Identity:
     found = os.environ if variables is None else variables
-    for dialect, names in _DIALECTS.items():
+    dialect, host = found.get("PACELINE_DIALECT", ""), socket.gethostname()
+    if dialect not in _DIALECTS:
+        raise RunFailed(
+            "no launcher variables found: a worker is started by `paceline run`, not by hand", kind="launch"
+        )
+    for names in _DIALECTS[dialect]:
         if all(name in found for name in names):
             try:
                 rank, world_size, local_rank = (int(found[name]) for name in names)
             except ValueError:
                 raise RunFailed(f"the launcher's {', '.join(names)} are not numbers", kind="launch") from None
-            return Identity(rank, world_size, local_rank, dialect, socket.gethostname())
-    raise RunFailed("no launcher variables found: a worker is started by `paceline run`, not by hand", kind="launch")
+            return Identity(rank, world_size, local_rank, dialect, host, has_agent=names is _AGENT)
+    if dialect == "accelerate":  # of one process it says nothing: that is a world of one, asked for or not
+        return Identity(0, 1, 0, dialect, host)
+    wanted = " or ".join("/".join(names) for names in _DIALECTS[dialect])
+    raise RunFailed(f"{dialect} told this process neither rank nor world size ({wanted} are not set)", kind="launch")
+
+
+def meeting(variables: Mapping[str, str] | None = None) -> Meeting | None:
+    """None where the run has one machine: then nobody has to be found."""
+    found = os.environ if variables is None else variables
+    head, port = found.get("PACELINE_HEAD", ""), found.get("PACELINE_PORT", "")
+    machine = found.get("PACELINE_MACHINE") or found.get("SLURM_NODEID", "")
+    if not head or not port.isdigit():
+        return None
+    return Meeting(
+        head, int(port), int(machine) if machine.isdigit() else 0, found.get("PACELINE_KEY", ""),
+        float(found.get("PACELINE_MEET_WITHIN", "15")),
+    )  # fmt: skip
+
+
+def allocation(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What Slurm says this job has; empty outside Slurm."""
+    found = os.environ if variables is None else variables
+    names = (
+        "SLURM_JOB_ID",
+        "SLURM_JOB_NUM_NODES",
+        "SLURM_NTASKS_PER_NODE",
+        "SLURM_CPUS_PER_TASK",
+        "SLURM_JOB_NODELIST",
+    )
+    return {name: found[name] for name in names if name in found} if "SLURM_JOB_ID" in found else {}
+
+
+def use_interface(name: str) -> None:
+    """gloo listens where the machine's own name points to, which on many machines is loopback; a user's own choice stays."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+
+
+def announce(identity: Identity, *, local_world_size: int, on_cpu: bool) -> None:
+    """accelerate asks the environment who it is, and nobody else: it gets the truth in the words it knows."""
+    os.environ.update(
+        RANK=str(identity.rank), WORLD_SIZE=str(identity.world_size), LOCAL_RANK=str(identity.local_rank),
+        LOCAL_WORLD_SIZE=str(local_world_size),
+    )  # fmt: skip
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")  # asked for, never used: the process group is there already
+    if on_cpu:
+        os.environ["ACCELERATE_USE_CPU"] = "true"

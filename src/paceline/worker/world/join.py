@@ -1,9 +1,10 @@
-"""Joining and leaving the world: device, threads, process group. The only place a process group is made or destroyed."""
+"""Joining and leaving the world: device, store, process group, heartbeats. The only place a process group is made or destroyed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -11,10 +12,16 @@ import torch.distributed as dist
 from paceline.base.errors import RunFailed
 from paceline.records.layout import RunDir
 from paceline.spec.run import Spec
-from paceline.worker.world.env import Identity
+from paceline.worker.world import mpi, reach
+from paceline.worker.world.env import Identity, Meeting, meeting, use_interface
+from paceline.worker.world.pulse import OnLoss, Pulse
 
-# A rank that dies is noticed by the parent within a second; this is for a rank that hangs when there is no timeout.
+# A rank that dies is noticed within seconds, by the parent or by its heartbeat; this is for a rank that hangs when there is no timeout.
 _PATIENCE = timedelta(minutes=30)
+
+# Our words -> torch's. NCCL has no messages from host memory, so small plain figures go by gloo beside it; "mpi" itself is
+# reserved by torch for builds that have MPI compiled in.
+_BACKENDS = {"gloo": "gloo", "mpi": "mpi4py", "nccl": "cpu:gloo,cuda:nccl"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,8 @@ class World:
     host: str
     device: torch.device
     backend: str
+    library: dict[str, str] = field(default_factory=dict[str, str])  # of MPI: which one, through what
+    pulse: Pulse | None = None
 
 
 def check_identity(identity: Identity, spec: Spec) -> None:
@@ -38,22 +47,23 @@ def check_identity(identity: Identity, spec: Spec) -> None:
         )
 
 
-def join(identity: Identity, spec: Spec, run: RunDir) -> World:
+def join(identity: Identity, spec: Spec, run: RunDir, on_loss: OnLoss) -> World:
     """The last step before training: data is loaded and loader processes are forked before there are threads and peers."""
-    device = torch.device("cpu")
-    if spec.device == "cuda":
-        if not torch.cuda.is_available():
-            raise RunFailed("asked for device=cuda, but torch sees no GPU in this process", kind="mismatch")
-        device = torch.device("cuda", identity.local_rank)
-        torch.cuda.set_device(device)
+    device = _device(identity, spec)
     timeout = timedelta(seconds=spec.timeout) if spec.timeout else _PATIENCE
-    # Ranks of one machine meet at a file: it needs no port, so nothing can be taken or guessed. torchrun has its own place.
-    store = None if identity.dialect == "torchrun" else dist.FileStore(str(run.rendezvous), identity.world_size)  # pyright: ignore[reportPrivateImportUsage]
+    where = meeting() if spec.topology.machines > 1 else None
+    if where is not None and (interface := reach.interface_towards(where.head, where.port)) is not None:
+        use_interface(interface)
+    if spec.backend == "mpi":
+        mpi.arrive(identity.rank, identity.world_size)
+        mpi.register()
     try:
+        store = _store(identity, run, where, timeout)
         dist.init_process_group(
-            spec.backend, store=store, rank=identity.rank, world_size=identity.world_size, timeout=timeout
-        )
-    except RuntimeError as error:  # no threads or sockets left, an interface that is not there: the machine's doing
+            _BACKENDS[spec.backend], store=dist.PrefixStore("world", store), rank=identity.rank,  # pyright: ignore[reportPrivateImportUsage]
+            world_size=identity.world_size, timeout=timeout,
+        )  # fmt: skip
+    except (RuntimeError, OSError) as error:  # no threads or sockets left, no such interface, a port that is taken
         why = str(error).splitlines()[0][:200]
         raise RunFailed(
             f"rank {identity.rank} could not join the others over {spec.backend} ({why})", kind="launch"
@@ -62,12 +72,51 @@ def join(identity: Identity, spec: Spec, run: RunDir) -> World:
         raise RunFailed(
             f"asked to be rank {identity.rank}, but the world calls it rank {dist.get_rank()}", kind="mismatch"
         )
+    pulse = None
+    if where is not None:
+        pulse = Pulse(identity, on_loss)
+        pulse.start(store, address=reach.address_towards(where.head, where.port))
     return World(
         rank=dist.get_rank(), size=dist.get_world_size(), local_rank=identity.local_rank, host=identity.host,
-        device=device, backend=dist.get_backend(),
+        device=device, backend=_backend(device), library=mpi.library() if spec.backend == "mpi" else {}, pulse=pulse,
     )  # fmt: skip
 
 
-def leave() -> None:
+def _device(identity: Identity, spec: Spec) -> torch.device:
+    if spec.device == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise RunFailed("asked for device=cuda, but torch sees no GPU in this process", kind="mismatch")
+    device = torch.device("cuda", identity.local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _store(identity: Identity, run: RunDir, where: Meeting | None, timeout: timedelta) -> Any:
+    """Where the ranks leave each other word. torch's agent has one; ranks of one machine meet at a file, which needs no port."""
+    if identity.has_agent:
+        store, _, _ = next(dist.rendezvous("env://", identity.rank, identity.world_size, timeout=timeout))  # pyright: ignore[reportPrivateImportUsage]
+        return store
+    if where is None:
+        return dist.FileStore(str(run.rendezvous), identity.world_size)  # pyright: ignore[reportPrivateImportUsage]
+    return dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage]
+        where.head, where.port, identity.world_size, is_master=identity.rank == 0, wait_for_workers=False,
+        timeout=timedelta(seconds=max(60.0, where.within_s)),
+    )  # fmt: skip
+
+
+def _backend(device: torch.device) -> str:
+    """Read back from the group: what carries tensors of this device, in our word for it."""
+    found = dict(pair.split(":") for pair in str(dist.get_backend_config()).split(",") if ":" in pair)
+    name = found.get(device.type, dist.get_backend())
+    return next((ours for ours, torchs in _BACKENDS.items() if torchs == name), name)
+
+
+def leave(world: World) -> None:
+    """An orderly end: goodbye to the heartbeats first, so that nobody takes our leaving for a loss."""
+    if world.pulse is not None:
+        world.pulse.close()
     if dist.is_initialized():
         dist.destroy_process_group()
+    if world.backend == "mpi":
+        mpi.finalize()

@@ -1,0 +1,120 @@
+"""The daemons of a box: munged with a key of its own, slurmctld on the switch, a slurmd in every machine.
+They are started and waited for here; the system's own munge and Slurm are never touched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from paceline.base.errors import RunFailed
+from paceline.base.files import write_text
+from paceline.cluster import network
+from paceline.cluster.box import CONF, FOLDER, HEAD, MUNGE_SOCKET, Box, Machine
+from paceline.cluster.needs import tool
+from paceline.cluster.processes import MARK, start_ticks
+from paceline.cluster.slurmconf import render
+from paceline.cluster.state import Daemon
+from paceline.launch.command import ask
+
+HOSTS, RESOLV = FOLDER / "hosts", FOLDER / "resolv.conf"
+_MUNGE = MUNGE_SOCKET.parent
+_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_TRIES, _PAUSE_S = 300, 0.1
+
+# What makes a namespace a machine: its own names, its own shared memory, a name server that answers nothing.
+# An unknown name then fails at once; shared memory is memory, and no two machines share that.
+_MACHINE = """\
+set -e
+hostname "$1"
+mount --bind {hosts} /etc/hosts
+if [ -e /etc/resolv.conf ]; then mount --bind {resolv} /etc/resolv.conf; fi
+if [ -d /dev/shm ]; then mount -t tmpfs -o "mode=1777,size=$2m" tmpfs /dev/shm; fi
+exec taskset -c "$3" slurmd -f {conf} -N "$1"
+"""
+_HEAD = 'hostname "$1" && exec slurmctld -f {conf}'
+
+
+def write_files(box: Box) -> None:
+    write_text(CONF, render(box))
+    write_text(HOSTS, box.hosts())
+    write_text(RESOLV, "")
+    folders = ["state", *(f"{kind}-{machine.name}" for kind in ("spool", "tmp") for machine in box.members)]
+    for name in folders:
+        (FOLDER / name).mkdir(exist_ok=True)
+    _MUNGE.mkdir(exist_ok=True)
+
+
+def start_munge() -> None:
+    _start([tool("mungekey"), "--create", f"--keyfile={_MUNGE / 'key'}"], "mungekey")
+    names = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+    _start([tool("munged"), *(f"--{option}={_MUNGE / name}" for option, name in names.items())], "munged")
+
+
+def start_slurm(box: Box) -> None:
+    """nsenter, not `ip netns exec`: the latter mounts /sys again, and slurmd does not find its cgroups there."""
+    head = _HEAD.format(conf=CONF)
+    _start([*_into(network.SWITCH, "--uts"), "sh", "-c", head, "sh", HEAD], "slurmctld")
+    script = _MACHINE.format(hosts=HOSTS, resolv=RESOLV, conf=CONF)
+    for machine in box.members:
+        inside = _into(network.space(machine.name), "--uts", "--mount", "--propagation", "slave")
+        words = (machine.name, str(box.machine_memory_mb), core_list(machine))
+        _start([*inside, "sh", "-c", script, "sh", *words], f"slurmd of {machine.name}")
+
+
+def _into(space: str, *more: str) -> list[str]:
+    return [tool("nsenter"), f"--net={network.NETNS / space}", tool("unshare"), *more]
+
+
+def core_list(machine: Machine) -> str:
+    return ",".join(map(str, machine.cores))
+
+
+def _start(argv: Sequence[str], who: str) -> None:
+    """Each of them goes to the background by itself once it is ready, so that its start has an answer."""
+    answer = ask(["env", "-i", _PATH, MARK, *argv])
+    if not answer.ok:
+        raise RunFailed(f"{who} did not start: {answer.words}{_complaints()}", kind="launch")
+
+
+def running(box: Box) -> dict[str, Daemon]:
+    """The daemons by name, from the pid files they wrote."""
+    files = {"munged": _MUNGE / "pid", "slurmctld": FOLDER / "slurmctld.pid"}
+    files |= {machine.name: FOLDER / f"slurmd-{machine.name}.pid" for machine in box.members}
+    found: dict[str, Daemon] = {}
+    for name, file in files.items():
+        try:
+            pid = int(file.read_text())
+        except (OSError, ValueError):
+            raise RunFailed(f"{name} has left no pid in {file}{_complaints()}", kind="launch") from None
+        if (ticks := start_ticks(pid)) is None:
+            raise RunFailed(f"{name} has ended again{_complaints()}", kind="launch")
+        found[name] = Daemon(pid, ticks)
+    return found
+
+
+def wait_until_idle(box: Box) -> None:
+    """Every machine has reported to slurmctld, or a sentence with what the daemons wrote."""
+    states: dict[str, str] = {}
+    for _ in range(_TRIES):
+        states = node_states()
+        if len(states) == box.machines and all(state == "idle" for state in states.values()):
+            return
+        time.sleep(_PAUSE_S)
+    seen = ", ".join(f"{name} is {state}" for name, state in states.items()) or "slurmctld does not answer"
+    raise RunFailed(f"the machines are not ready after {_TRIES * _PAUSE_S:g} s: {seen}{_complaints()}", kind="launch")
+
+
+def node_states() -> dict[str, str]:
+    """As Slurm sees the machines: idle, allocated, down*, ...; empty when slurmctld does not answer."""
+    answer = ask([tool("sinfo"), "-h", "-N", "-p", "main", "-o", "%N|%T"], env={"SLURM_CONF": str(CONF)})
+    return dict(line.split("|", 1) for line in answer.out.splitlines()) if answer.ok else {}
+
+
+def _complaints() -> str:
+    """The last errors in the daemons' logs; what a person would look for."""
+    found: list[str] = []
+    for file in [*sorted(FOLDER.glob("*.log")), _MUNGE / "log"]:
+        lines = file.read_text(errors="replace").splitlines() if file.exists() else []
+        bad = [line for line in lines if any(word in line.lower() for word in ("error", "fatal"))]
+        found += [f"{file.name}: {line.strip()[:200]}" for line in bad[-2:]]
+    return "; " + "; ".join(found) if found else f"; the logs in {FOLDER} name no error"

@@ -1,0 +1,33 @@
+"""One machine of the box at a time: the words that put a command onto it, and its cable pulled and put back.
+It runs no command itself; it says how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from paceline.cluster import network, state
+from paceline.cluster.box import CONF
+from paceline.cluster.daemons import core_list
+from paceline.cluster.needs import tool
+
+
+def enter(name: str, *, cwd: Path | None = None) -> list[str]:
+    """What to write before a command so that it runs on that machine: its network, names, files and cores."""
+    found = state.living()
+    machine, daemon = found.box.member(name), found.daemons[name]
+    # Entering another view of the disk leaves one at its root: the folder has to be gone to again, inside.
+    folder = [f"--chdir={cwd}"] if cwd is not None else []
+    return [
+        tool("nsenter"), f"--target={daemon.pid}", "--net", "--mount", "--uts",
+        tool("taskset"), "-c", core_list(machine), "env", *folder, f"SLURM_CONF={CONF}",
+    ]  # fmt: skip
+
+
+def cut(name: str) -> None:
+    state.living().box.member(name)
+    network.cut(name)
+
+
+def mend(name: str) -> None:
+    state.living().box.member(name)
+    network.mend(name)

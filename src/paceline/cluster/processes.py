@@ -1,0 +1,77 @@
+"""The processes of a box, found without a list of them: by the namespace they live in, or by a mark in their environment.
+So nothing is overlooked when the list was never written; ending them is all that is done to them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from paceline.base.errors import BadInput, RunFailed
+from paceline.cluster import network
+from paceline.cluster.box import FOLDER
+
+# Every daemon is started with this and nothing else of our environment: a SLURM_CONF or LD_PRELOAD of the user's stays outside.
+MARK = f"PACELINE_CLUSTER={FOLDER}"
+_ROUNDS, _PAUSE_S = 250, 0.02
+
+
+def start_ticks(pid: int) -> int | None:
+    """When a process began, in the kernel's ticks since boot; None when there is none. A pid used again has another start.
+
+    Not psutil's create_time: that is a time of day, and moves when somebody sets the clock.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    state, *rest = stat.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
+    return None if state in "ZX" else int(rest[18])
+
+
+def _space_of(path: Path) -> tuple[int, int] | None:
+    """What identifies a namespace; None when there is none, or it is not ours to see (a zombie has none either)."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino)
+
+
+def _our_spaces() -> set[tuple[int, int]]:
+    return {space for name in network.spaces() if (space := _space_of(network.NETNS / name))}
+
+
+def found() -> Iterator[psutil.Process]:
+    """Everything that lives in the box, whoever started it, and its daemons."""
+    spaces = _our_spaces()
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError, psutil.NoSuchProcess):
+            process = psutil.Process(pid)  # it remembers when the process began: a pid used again is never ended
+            marked = MARK.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if pid != os.getpid() and (marked or _space_of(Path(f"/proc/{pid}/ns/net")) in spaces):
+                yield process
+
+
+def end_all() -> bool:
+    """Until nothing is left: what forks while we look is found in the next round. True when there was something."""
+    for turn in range(_ROUNDS):
+        living = list(found())
+        if not living:
+            return turn > 0
+        for process in living:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        time.sleep(_PAUSE_S)
+    pids = ", ".join(str(process.pid) for process in found())
+    raise RunFailed(f"processes of the cluster do not end, though killed: {pids}", kind="stuck")
+
+
+def check_outside() -> None:
+    """Whoever sits in a machine of the box cannot take it down: it would end them first."""
+    if _space_of(Path("/proc/self/ns/net")) in _our_spaces():
+        raise BadInput("this shell is on a machine of the cluster; leave it first (exit), then ask again")

@@ -1,0 +1,34 @@
+"""What a rule is, and all it may look at. The tables of rules are in `rules.py` and `rules_start.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paceline.spec.host import Host
+from paceline.spec.run import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class DataShape:
+    """What rules need of a task's data; facts of a user's task, or what is known of a built-in one."""
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """All a rule may look at."""
+
+    host: Host
+    train: DataShape | None = None
+    knows_better: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`why` is a format string over the spec's settings; it says what was asked, why it cannot be, and what to do."""
+
+    name: str
+    breaks: Callable[[Spec, Known], bool]
+    why: str

