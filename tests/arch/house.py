@@ -132,6 +132,7 @@ DOORS = (
             "launch/command.py": "short questions to other programs: over before the next line runs",
             "records/fingerprint.py": "asks git which commit this is",
             "worker/spawn.py": "launcher=spawn means torch's own mother process, which is what is being measured",
+            "commands/cluster.py": "`cluster on NODE` becomes the command it was given: exec, with the user's own terminal",
             "worker/tasks/": "a DataLoader starts its workers, and has to be told how",
         },
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -375,7 +376,9 @@ def a_callback_cannot_start_a_collective(ranks: Ranks) -> None:
 # ---- training ----
 
 
-def trained(ranks: Ranks, group: dist.ProcessGroup | None, *, hook: bool = False, **settings: object) -> torch.Tensor:
+def trained(
+    ranks: Ranks, group: dist.ProcessGroup | None, *, hook: bool = False, compiled: bool = False, **settings: object
+) -> torch.Tensor:
     torch.manual_seed(0)
     model = torch.nn.Sequential(
         torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.BatchNorm1d(64), torch.nn.Linear(64, 10)
@@ -385,12 +388,13 @@ def trained(ranks: Ranks, group: dist.ProcessGroup | None, *, hook: bool = False
     parallel = DistributedDataParallel(model, process_group=group, **settings)
     if hook:
         parallel.register_comm_hook(group, default_hooks.fp16_compress_hook)
+    forward = torch.compile(parallel, backend="eager") if compiled else parallel
     optimizer = torch.optim.Adam(parallel.parameters(), lr=1e-2)
     source = torch.Generator().manual_seed(100 + ranks.rank)
     for _ in range(10):
         x, y = torch.randn(16, 20, generator=source), torch.randint(0, 10, (16,), generator=source)
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(parallel(x), y).backward()
+        torch.nn.functional.cross_entropy(forward(x), y).backward()
         optimizer.step()
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
@@ -414,11 +418,17 @@ def compressed_training(ranks: Ranks) -> None:
     torch.testing.assert_close(ours, theirs, rtol=0, atol=5e-3)
 
 
+def compiled_training(ranks: Ranks) -> None:
+    """C++ calls the group from inside a compiled region, where dynamo looks at every Python frame."""
+    torch._logging.set_logs(all=logging.ERROR)  # dynamo warns about DDP's own profiler marks
+    equal(trained(ranks, None, compiled=True), trained(ranks, None))
+
+
 CHECKS = [
     all_reduce_knows_every_dtype_and_operation, all_reduce_takes_any_shape, all_reduce_equals_gloo, coalesced_ones, broadcast,
     reduce, all_gather, gather_and_scatter, reduce_scatter, all_to_all, one_to_one, async_is_async, order_is_kept,
     waiting_calls_need_no_thread, groups_of_some, refusals_come_before_the_message, a_callback_cannot_start_a_collective,
-    training_equals_gloo, compressed_training,
+    training_equals_gloo, compressed_training, compiled_training,
 ]  # fmt: skip
 
 

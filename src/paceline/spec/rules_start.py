@@ -90,7 +90,7 @@ START: tuple[Rule, ...] = (
         "machine={machine} on={on}: there are {machines} machines, and they are counted from 0",
     ),
     Rule(
-        "slurm-counts-machines",
+        "machine-by-hand",
         lambda spec, known: spec.machine is not None and spec.launcher not in BY_HAND,
         "machine={machine} with launcher={launcher}: only torchrun and accelerate are started on each machine by hand; leave it out",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,15 @@ from paceline.spec.run import Spec
 from paceline.spec.tasks import BUILTIN, Param
 
 HOST = Host(cores=8, memory_bytes=16 << 30, gpus=0, torch="2.13.0+cpu")
+FULL = Host(
+    8,
+    16 << 30,
+    0,
+    "2.13.0+cpu",
+    frozenset({"mpirun", "sbatch", "srun"}),
+    frozenset({"accelerate", "mpi4py"}),
+    "openmpi",
+)
 GPUS = Host(cores=8, memory_bytes=16 << 30, gpus=2, torch="2.13.0")
 KNOWN = Known(HOST, DataShape("tensors"))
 
@@ -81,9 +91,32 @@ def test_parameters_are_converted_or_refused() -> None:
 
 
 # One breaking spec for every rule: a rule nobody can break, or a new one without a row, fails below.
+EVERYTHING = Known(FULL, DataShape("tensors"))
 BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "torch-installed": (Known(Host(8, 16 << 30, 0, None)), {}),
     "one-machine": (KNOWN, {"on": "2x1"}),
+    "slurm-installed": (KNOWN, {"launcher": "slurm+torchrun"}),
+    "mpirun-installed": (KNOWN, {"launcher": "mpirun"}),
+    "accelerate-installed": (KNOWN, {"wrap": "accelerate"}),
+    "mpi4py-installed": (Known(replace(FULL, packages=frozenset())), {"launcher": "mpirun", "backend": "mpi"}),
+    "mpi-makes-its-world": (EVERYTHING, {"launcher": "torchrun", "backend": "mpi"}),
+    "mpi-on-a-cpu": (
+        Known(replace(FULL, gpus=1, torch="2.13.0")),
+        {"launcher": "mpirun", "backend": "mpi", "device": "cuda"},
+    ),
+    "nccl-on-a-gpu": (EVERYTHING, {"backend": "nccl", "device": "cpu"}),
+    "srun-speaks-mpi": (Known(replace(FULL, mpi=None)), {"launcher": "slurm+srun", "backend": "mpi"}),
+    "by-hand-on-each": (EVERYTHING, {"launcher": "torchrun", "on": "2x1"}),
+    "machine-exists": (EVERYTHING, {"launcher": "torchrun", "on": "2x1", "head": "a", "machine": 2}),
+    "machine-by-hand": (EVERYTHING, {"launcher": "slurm+srun", "on": "2x1", "machine": 1}),
+    "head-of-several": (EVERYTHING, {"launcher": "torchrun", "head": "a"}),
+    "rendezvous-has-a-place": (EVERYTHING, {"launcher": "slurm+srun", "on": "2x1", "rendezvous": "c10d"}),
+    "queue-needs-slurm": (EVERYTHING, {"partition": "main"}),
+    "sbatch-options-in-form": (EVERYTHING, {"launcher": "slurm+srun", "sbatch": "exclusive"}),
+    "activate-exists": (EVERYTHING, {"launcher": "slurm+srun", "activate": "/nowhere/activate"}),
+    "accelerate-knows-the-backend": (EVERYTHING, {"launcher": "mpirun", "backend": "mpi", "wrap": "accelerate"}),
+    "mixed-precision-has-a-maker": (EVERYTHING, {"precision": "bf16"}),
+    "accelerate-drops-fp16": (EVERYTHING, {"precision": "fp16", "wrap": "accelerate"}),
     "ranks-fit-memory": (KNOWN, {"on": "1x999", "batch": 1000}),
     "threads-in-reason": (KNOWN, {"threads": 100_000}),
     "sample-for-every-rank": (KNOWN, {"on": "1x4", "batch": 3}),
@@ -110,6 +143,17 @@ def test_each_rule_refuses_and_only_it(rule: str) -> None:
 
 def test_a_sound_spec_breaks_no_rule() -> None:
     assert check(spec(on="1x2", batch=64), KNOWN) == []
+
+
+def test_a_slurm_job_gets_the_cpus_it_asks_for() -> None:
+    """Threads come from what the job asks for, not from the machine the command is given on."""
+    assert (spec(EVERYTHING, launcher="slurm+srun").threads, spec(EVERYTHING, launcher="slurm+srun").cpus_per_task) == (
+        1,
+        1,
+    )
+    assert spec(EVERYTHING, launcher="slurm+srun", cpus_per_task=4).threads == 4
+    assert spec(EVERYTHING, launcher="slurm+srun", threads=3).cpus_per_task == 3
+    assert spec(EVERYTHING, launcher="slurm+srun", gres="gpu:2").device == "cuda"
 
 
 def test_the_key_is_the_experiment() -> None:

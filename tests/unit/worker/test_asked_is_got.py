@@ -51,12 +51,33 @@ def test_a_launcher_that_starts_too_few_is_caught_before_the_first_message() -> 
         check_identity(Identity(0, 1, 0, "torchrun", "host"), SPEC)
 
 
+AGENT = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
+OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+MPICH = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1"}
+# mpirun inside a job: these are those of the agent on the machine, not of the rank.
+SLURM = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": "0"}
+
+
+def said(dialect: str, **found: str) -> tuple[int, int, int, bool]:
+    who = identify({"PACELINE_DIALECT": dialect, **found})
+    return who.rank, who.world_size, who.local_rank, who.has_agent
+
+
 def test_dialects() -> None:
-    torchrun = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
     ours = {"PACELINE_RANK": "0", "PACELINE_WORLD_SIZE": "2", "PACELINE_LOCAL_RANK": "0"}
-    assert identify(torchrun).dialect == "torchrun" and identify(torchrun).rank == 3
-    assert identify({**torchrun, **ours}).dialect == "local", "our own words win over what we inherited"
+    assert said("local", **AGENT, **ours) == (0, 2, 0, False), "what we inherited is not ours"
+    assert said("torchrun", **AGENT, **SLURM) == (3, 4, 1, True)
+    assert said("accelerate", **AGENT) == (3, 4, 1, True)
+    assert said("mpirun", **OPEN_MPI, **SLURM) == (2, 4, 0, False)
+    assert said("mpirun", **MPICH, **SLURM) == (1, 2, 1, False)
+    assert said("srun", **SLURM, **AGENT) == (0, 2, 0, False)
+
+
+def test_a_launcher_that_says_nothing_is_not_believed() -> None:
+    assert said("accelerate") == (0, 1, 0, False), "accelerate says nothing of a world of one: that is what it started"
     with pytest.raises(RunFailed, match="no launcher variables"):
         identify({})
+    with pytest.raises(RunFailed, match="mpirun told this process neither rank nor world size"):
+        identify({"PACELINE_DIALECT": "mpirun", **SLURM})
     with pytest.raises(RunFailed, match="not numbers"):
-        identify({**torchrun, "RANK": "one"})
+        identify({"PACELINE_DIALECT": "torchrun", **AGENT, "RANK": "one"})

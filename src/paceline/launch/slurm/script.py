@@ -83,12 +83,12 @@ def options(specs: Sequence[Spec], *, name: str, log: Path) -> list[str]:
 
 
 def _environment(spec: Spec) -> list[str]:
-    lines: list[str] = []
-    for name, value in shared_env(spec).items():
-        if name in ("PACELINE_HEAD", "PACELINE_PORT"):
-            continue  # of this job: the header has set them
-        lines.append(f"  unset {name}" if value is None else f"  export {name}={shlex.quote(value)}")
-    return lines
+    """HEAD and PORT are this job's: the header has set them."""
+    env = {name: value for name, value in shared_env(spec).items() if name not in ("PACELINE_HEAD", "PACELINE_PORT")}
+    foreign = [name for name, value in env.items() if value is None]
+    return [f"  unset {' '.join(foreign)}"] + [
+        f"  export {name}={shlex.quote(value)}" for name, value in env.items() if value is not None
+    ]
 
 
 def _section(number: int, section: Section, *, whole: bool) -> str:
