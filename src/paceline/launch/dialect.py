@@ -78,7 +78,8 @@ def srun(spec: Spec, *, per_machine: int) -> Words:
 def sentence(spec: Spec) -> str:
     """Said before starting: what `on` means in the launcher's own words."""
     topology = spec.topology
-    same = f"{topology.machines} machine{'s' * (topology.machines > 1)} x {topology.processes} = {topology.world_size} ranks"
+    ranks = f"{topology.world_size} rank{'s' * (topology.world_size > 1)}"
+    same = f"{topology.machines} machine{'s' * (topology.machines > 1)} x {topology.processes} = {ranks}"
     own = {
         "torchrun": f"torchrun --nnodes {topology.machines} --nproc-per-node {topology.processes}",
         "accelerate": f"accelerate --num_processes {topology.world_size} --num_machines {topology.machines}",

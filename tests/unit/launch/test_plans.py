@@ -132,8 +132,8 @@ def test_torchruns_table_is_read() -> None:
 @pytest.mark.parametrize(
     ("launcher", "log", "kind", "why"),
     [
-        ("mpirun", "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed).", "killed", "rank 1 was killed by SIGKILL"),
-        ("mpirun", "= BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n= KILLED BY SIGNAL: 9 (Killed)", "killed", "a rank was killed by SIGKILL"),
+        ("mpirun", "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9.", "killed", "rank 1 was killed"),
+        ("mpirun", "= BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n= KILLED BY SIGNAL: 9", "killed", "a rank was killed"),
         ("mpirun", "There are not enough slots available in the system", "launch", "mpirun has fewer slots"),
         ("slurm+srun", "srun: error: node1: task 1: Killed\n", "killed", "rank 1 on node1 was killed by SIGKILL"),
         ("slurm+srun", "srun: error: node1: task 3: Segmentation fault", "crash", "rank 3 on node1 crashed with SIGSEGV"),

@@ -88,26 +88,29 @@ class Pulse:
         threading.Thread(target=self._listen, args=(line, rank, host), daemon=True).start()
 
     def _listen(self, line: socket.socket, rank: int, host: str) -> None:
-        try:
-            heard = line.recv(16)
-        except ConnectionResetError:
-            heard = b""
-        except OSError as error:
-            if not self._closing.is_set():
-                me = self._identity
-                self._on_loss(
-                    "lost",
-                    f"{me.host} (rank {me.rank}) and {host} (rank {rank}) have lost each other ({error.strerror}, nothing heard for "
-                    f"{SILENCE_S} s): a machine or its link is down",
-                )
-            return
-        if heard != _GOODBYE and not self._closing.is_set():
-            self._on_loss("peer", f"rank {rank} on {host} went away without a word")
+        with line:
+            try:
+                heard = line.recv(16)
+            except ConnectionResetError:
+                heard = b""
+            except OSError as error:
+                if not self._closing.is_set():
+                    me = self._identity
+                    self._on_loss(
+                        "lost",
+                        f"{me.host} (rank {me.rank}) and {host} (rank {rank}) have lost each other ({error.strerror}, nothing heard "
+                        f"for {SILENCE_S} s): a machine or its link is down",
+                    )
+                return
+            if heard != _GOODBYE and not self._closing.is_set():
+                self._on_loss("peer", f"rank {rank} on {host} went away without a word")
 
     def close(self) -> None:
         """Called when this rank's work is done; the others may still be at theirs."""
         self._closing.set()
         if self._server is not None:
+            with contextlib.suppress(OSError):
+                self._server.shutdown(socket.SHUT_RDWR)  # closing alone does not wake the thread that waits in accept
             self._server.close()
         for line in self._lines:
             with contextlib.suppress(OSError):
