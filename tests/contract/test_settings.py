@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 import paceline
+from paceline.launch.plan import LAUNCHERS
 from paceline.records.events import Epoch, Mark
+from paceline.records.layout import RunDir
+from paceline.spec.run import Spec
 from paceline.spec.settings import Settings
 
 COUNTED = str(Path(__file__).parents[1] / "dist" / "counted.py")
@@ -24,12 +27,49 @@ APART: dict[str, dict[str, Any]] = {
     "batch_per_rank": {"batch_per_rank": 3, "on": "1x2", "steps": 1},
     "steps": {"steps": 7},
     "workers": {"workers": 1, "kind": "dataset", "steps": 1},
+    "wrap": {"wrap": "accelerate", "on": "1x2", "steps": 1},
     "data": {},  # a task of our own cannot show it: tests/unit/worker/tasks reads folders
+}
+# Settings of Slurm and of several machines: a value, and where the plan shows it. tests/e2e/test_slurm.py submits such plans.
+PLANNED: dict[str, tuple[Any, str]] = {
+    "partition": ("long", "#SBATCH --partition=long"),
+    "mem": ("2G", "#SBATCH --mem=2G"),
+    "time": ("90m", "#SBATCH --time=01:30:00"),
+    "account": ("lab", "#SBATCH --account=lab"),
+    "qos": ("high", "#SBATCH --qos=high"),
+    "constraint": ("fast", "#SBATCH --constraint=fast"),
+    "gres": ("gpu:2", "#SBATCH --gres=gpu:2"),
+    "cpus_per_task": (3, "#SBATCH --cpus-per-task=3"),
+    "activate": ("/env/activate", "source /env/activate"),
+    "sbatch": ("--exclusive --nice=5", "#SBATCH --exclusive\n#SBATCH --nice=5"),
+    "head": ("node7", "export PACELINE_HEAD=node7"),
+    "port": (4321, "export PACELINE_PORT=4321"),
+    "meet_within": (7, "export PACELINE_MEET_WITHIN=7"),
+    "rendezvous": ("c10d", "--rdzv-backend c10d"),
+}
+# Settings that no plan of one run shows, and the test that does.
+ELSEWHERE = {
+    "machine": "tests/unit/launch/test_plans.py: torchrun-by-hand",
+    "pack": "tests/unit/study/test_jobs.py",
+    "max_jobs": "tests/unit/study/test_jobs.py",
 }
 
 
+@pytest.mark.parametrize("name", PLANNED)
+def test_what_slurm_is_asked_for_is_in_the_script(name: str) -> None:
+    value, words = PLANNED[name]
+    asked = {"on": "2x1", "launcher": "slurm+torchrun", "threads": 1, "cpus_per_task": 1, name: value}
+    spec = Spec(task="features", **asked)
+    script = LAUNCHERS.load("slurm+torchrun")().plan(spec, RunDir(Path("/runs/x"))).script
+    assert words in script
+    without = Spec(
+        task="features", **{**asked, name: 1 if name == "cpus_per_task" else Settings.model_fields[name].default}
+    )
+    assert words not in LAUNCHERS.load("slurm+torchrun")().plan(without, RunDir(Path("/runs/x"))).script
+
+
 def test_every_setting_has_a_row() -> None:
-    assert sorted([*TOGETHER, *APART]) == sorted(Settings.model_fields)
+    assert sorted([*TOGETHER, *APART, *PLANNED, *ELSEWHERE]) == sorted(Settings.model_fields)
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +117,7 @@ def test_settings_of_their_own(name: str, tmp_path: Path) -> None:
     shown = {
         "batch_per_rank": run.spec["batch"] == 6 and run.train["seen"] == 6,
         "steps": run["history"][-1]["iteration"] == 7 and run.spec["epochs"] is None,
+        "wrap": run["applied"].get("wrap") == "accelerate",
         "workers": run["applied"]["data"]["train"] == "dataset" and run.spec["workers"] == 1,
     }
     assert shown[name]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paceline.commands.study import ready, shipped
 from paceline.records.study import StudyPlan
+from paceline.spec.host import PACKAGES, PROGRAMS, here
 
 STUDIES = shipped()
 
@@ -15,7 +18,8 @@ def plan(name: str, *, quick: bool) -> StudyPlan:
 
 
 def test_the_issue_s_studies_ship() -> None:
-    assert set(STUDIES) >= {"mnist-scaling", "optimizers", "batch-size", "launch-modes", "torchrun-scaling"}
+    first = {"mnist-scaling", "optimizers", "batch-size", "launch-modes", "torchrun-scaling"}
+    assert set(STUDIES) >= first | {"accelerate-scaling", "gloo-vs-mpi"}
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -40,4 +44,15 @@ def test_quick_is_small(name: str) -> None:
 def test_two_machines_are_kept_as_skipped_cells() -> None:
     skipped = [cell for cell in plan("torchrun-scaling", quick=False).cells if cell.skipped]
     assert [cell.settings["on"] for cell in skipped] == ["2x1", "2x2"]
-    assert all("machine" in str(cell.skipped) for cell in skipped)
+    assert all("use launcher=slurm+torchrun" in str(cell.skipped) for cell in skipped)
+
+
+@pytest.mark.parametrize("name", ["torchrun-scaling", "accelerate-scaling", "gloo-vs-mpi"])
+def test_with_slurm_they_run_on_two_machines(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same study with the launcher that reaches them: no cell is left out."""
+    full = replace(here(), programs=frozenset(PROGRAMS), packages=frozenset(PACKAGES), mpi="openmpi")
+    monkeypatch.setattr("paceline.commands.prepare.here", lambda: full)
+    launcher = STUDIES[name].settings["launcher"]
+    cells = ready(name, {"launcher": f"slurm+{launcher}"}).expanded.plan.cells
+    assert {cell.settings["on"] for cell in cells} == {"1x1", "1x2", "2x1", "2x2"}
+    assert [cell.skipped for cell in cells if cell.skipped] == []

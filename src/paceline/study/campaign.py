@@ -75,6 +75,7 @@ def run_all(
     walls: dict[str, float] = {}
     block = -1
     jobs = in_jobs(coming)
+    submitted = 0
     for index, job in enumerate(jobs):
         for turn in job:
             if turn.repeat != block:
@@ -85,8 +86,9 @@ def run_all(
                     return
             watcher.starting(turn)
             # The queue is kept as full as max_jobs allows: while one run is waited for, the next ones wait for machines.
-            for ahead in jobs[index : index + turn.spec.max_jobs]:
-                _submit(ahead, facts)
+            while submitted < min(index + turn.spec.max_jobs, len(jobs)):
+                _submit(jobs[submitted], facts)
+                submitted += 1
             record = _run(turn, watcher, facts)
             walls[turn.label] = record.time["wall_s"]
             watcher.ended(turn, record)
@@ -117,9 +119,9 @@ def submit_all(coming: Sequence[Turn], *, facts: TaskFacts | None = None) -> lis
 
 
 def _submit(job: Sequence[Turn], facts: TaskFacts | None, *, after: int | None = None) -> int | None:
-    """Nothing to do for turns that are not for a queue, are in one already, or have their record."""
+    """Nothing to do for turns that are not for a queue, or that an earlier command left in one."""
     todo = [turn for turn in job if turn.spec.in_queue and not _under_way(turn)]
-    if not todo or any(turn.run.finished and finished(turn) is not None for turn in todo):
+    if not todo:
         return None
     for turn in todo:
         _clear(turn)

@@ -1,0 +1,76 @@
+"""Which runs of a study share a Slurm job, and how many jobs wait at a time. sbatch is a list here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.records.layout import RunDir
+from paceline.records.record import Record
+from paceline.spec.run import Spec
+from paceline.study import queued
+from paceline.study.campaign import Turn, in_jobs, run_all, submit_all
+from paceline.study.queued import Wish
+
+
+def turns(num: int, folder: Path, **settings: Any) -> list[Turn]:
+    asked = {"launcher": "slurm+srun", "threads": 1, "cpus_per_task": 1, **settings}
+    return [Turn(f"cell{i}", 0, Spec(task="features", seed=i, **asked), RunDir(folder / str(i))) for i in range(num)]
+
+
+class Queue:
+    """Remembers what was submitted, and when each run was waited for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.jobs: list[tuple[list[str], int | None]] = []
+        self.log: list[str] = []
+        monkeypatch.setattr(queued, "submit", self.submit)
+        monkeypatch.setattr(queued, "attend", self.attend)
+
+    def submit(self, wishes: Sequence[Wish], *, after: int | None = None) -> int:
+        self.jobs.append(([wish.run.path.name for wish in wishes], after))
+        self.log.append("submit " + "+".join(self.jobs[-1][0]))
+        return len(self.jobs)
+
+    def attend(self, run: RunDir, *, tick: Any = None) -> Record:
+        self.log.append(f"attend {run.path.name}")
+        return Record({"outcome": "completed", "spec": {}, "time": {"wall_s": 1.0}})
+
+
+class Nobody:
+    def starting(self, turn: Turn) -> None: ...
+
+    def ticking(self, turn: Turn, elapsed_s: float, waiting: str) -> None: ...
+
+    def ended(self, turn: Turn, record: Record) -> None: ...
+
+
+def test_one_job_at_a_time_unless_more_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Queue(monkeypatch)
+    run_all(turns(3, tmp_path), Nobody())
+    assert one.log == ["submit 0", "attend 0", "submit 1", "attend 1", "submit 2", "attend 2"]
+    two = Queue(monkeypatch)
+    run_all(turns(3, tmp_path, max_jobs=2), Nobody())
+    assert two.log == ["submit 0", "submit 1", "attend 0", "submit 2", "attend 1", "attend 2"]
+
+
+def test_packed_runs_are_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Queue(monkeypatch)
+    run_all(turns(3, tmp_path, pack=True), Nobody())
+    assert found.log == ["submit 0+1+2", "attend 0", "attend 1", "attend 2"]
+
+
+def test_runs_that_are_not_for_a_queue_are_never_packed(tmp_path: Path) -> None:
+    here = [Turn("here", 0, Spec(task="features", threads=1), RunDir(tmp_path / "here"))]
+    packed = turns(2, tmp_path, pack=True)
+    assert in_jobs([packed[0], *here, packed[1]]) == [packed, here]
+
+
+def test_left_alone_each_job_waits_for_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is there to submit the next one: Slurm itself keeps to max_jobs."""
+    found = Queue(monkeypatch)
+    assert submit_all(turns(4, tmp_path, max_jobs=2)) == [1, 2, 3, 4]
+    assert [after for _, after in found.jobs] == [None, None, 1, 2]
