@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import platform
 import random
 import statistics
@@ -19,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from scipy import stats
+from ratios import ratio
 
 PACELINE = [sys.executable, "-m", "paceline"]
 
@@ -56,16 +55,6 @@ def measure(repeats: int) -> dict[str, list[float]]:
             for name in random.sample(list(chosen), len(chosen)):
                 walls[name].append(seconds(chosen[name]))
     return walls
-
-
-def ratio(base: list[float], other: list[float]) -> dict[str, float]:
-    """The geometric mean of paired ratios with its 95 % t interval."""
-    logs = [math.log(b / a) for a, b in zip(base, other, strict=True)]
-    mean, half = (
-        statistics.fmean(logs),
-        stats.t.ppf(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs)),
-    )
-    return {"ratio": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half), "n": len(logs)}
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ class Job:
         return self.ended - (self.folder / "struck").stat().st_mtime
 
 
-def mpirun(scenario: str, folder: Path, *, ranks: int, timeout_s: float = 60) -> Job:
+def mpirun(scenario: str, folder: Path, *, ranks: int, timeout_s: float = 100) -> Job:
     folder.mkdir(exist_ok=True)
     command = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none", "--allow-run-as-root"]
     environment = {

@@ -13,7 +13,7 @@ import sys
 import typer
 
 from paceline.base.errors import BadInput, PacelineError
-from paceline.cli import cluster, data, reading, training
+from paceline.cli import cluster, data, doctor, reading, training
 from paceline.cli.door import fail
 
 _RUN = "Examples: paceline run mnist-convnet on=1x2 epochs=1  |  paceline run my_task.py hidden=64 batch=128 --json"
@@ -38,6 +38,7 @@ def program() -> typer.Typer:
     app.command(epilog=_STUDY)(training.study)
     app.command()(reading.report)
     app.command(name="list")(reading.list_)
+    app.command()(doctor.doctor)
     sets = typer.Typer(help="Bring public data sets to a folder.", no_args_is_help=True)
     sets.command("fetch")(data.data_fetch)
     app.add_typer(sets, name="data")

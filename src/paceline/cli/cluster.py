@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Annotated, Any
 
@@ -20,7 +21,8 @@ Machine = Annotated[str, typer.Argument(metavar="NODE", help="node0, node1, ..."
 
 
 def _step(text: str) -> None:
-    print(text, file=sys.stderr)
+    with contextlib.suppress(OSError):  # nobody reads it any more: no reason to stop half-way
+        print(text, file=sys.stderr, flush=True)
 
 
 def up(

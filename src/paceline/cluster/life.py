@@ -46,8 +46,8 @@ def up(box: Box, say: Say) -> bool:
         try:
             _make(box, say)
         except BaseException:  # Ctrl-C too: half a cluster is no use to anybody
-            say("it did not come up; taking it down again")
             _clear()
+            say("it did not come up; nothing of it is left")
             raise
     return True
 

@@ -3,7 +3,11 @@ It runs no command itself; it says how."""
 
 from __future__ import annotations
 
+import contextlib
+import signal
 from pathlib import Path
+
+import psutil
 
 from paceline.cluster import network, state
 from paceline.cluster.box import CONF
@@ -29,5 +33,9 @@ def cut(name: str) -> None:
 
 
 def mend(name: str) -> None:
-    state.living().box.member(name)
+    """Its slurmd is told to report at once: by itself, slurmctld takes up to two minutes to ask a machine that was down."""
+    found = state.living()
+    found.box.member(name)
     network.mend(name)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(found.daemons[name].pid).send_signal(signal.SIGHUP)

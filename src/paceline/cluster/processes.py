@@ -48,12 +48,15 @@ def _our_spaces() -> set[tuple[int, int]]:
 
 def found() -> Iterator[psutil.Process]:
     """Everything that lives in the box, whoever started it, and its daemons."""
-    spaces = _our_spaces()
+    spaces, disk = _our_spaces(), _space_of(Path("/proc/self/ns/mnt"))
     for pid in psutil.pids():
+        proc = Path(f"/proc/{pid}")
         with contextlib.suppress(OSError, psutil.NoSuchProcess):
             process = psutil.Process(pid)  # it remembers when the process began: a pid used again is never ended
-            marked = MARK.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if pid != os.getpid() and (marked or _space_of(Path(f"/proc/{pid}/ns/net")) in spaces):
+            marked = MARK.encode() in (proc / "environ").read_bytes().split(b"\0")
+            # A container on this machine may have a box of its own, in a folder of the same name that is not ours.
+            ours = (marked and _space_of(proc / "ns/mnt") == disk) or _space_of(proc / "ns/net") in spaces
+            if ours and pid != os.getpid():
                 yield process
 
 

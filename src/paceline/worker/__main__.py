@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paceline.base.lifeline import die_with_parent
 from paceline.records.layout import RunDir
-from paceline.worker.rank import describe_job, preflight_job, train_job
+from paceline.worker.rank import describe_job, doctor_job, preflight_job, train_job
 from paceline.worker.world.env import identify, supervisor
 
 
@@ -28,6 +28,7 @@ JOBS: dict[str, Callable[[RunDir], None]] = {
     "describe": describe_job,
     "spawn": _spawn,
     "preflight": preflight_job,
+    "doctor": doctor_job,
 }
 
 

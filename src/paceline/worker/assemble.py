@@ -1,6 +1,6 @@
 """The order in which settings are applied to a model, on one page, and what was really applied, read back from the objects.
 
-model -> device -> precision -> same start on every rank -> optimizer -> step. Each line says why it is not earlier.
+model -> device -> precision -> same start on every rank -> optimizer -> step (and its wrapper). Each line says why it is not earlier.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from paceline.records.fingerprint import version
 from paceline.spec.run import Spec
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.seed import mixed, seed_everything
-from paceline.worker.step import EagerStep
+from paceline.worker.step import EagerStep, Step
 from paceline.worker.tasks.feed import Feed, make_feed
 from paceline.worker.tasks.task import Task, users_code
-from paceline.worker.transform import optim, precision
+from paceline.worker.transform import accelerated, optim, precision
 from paceline.worker.transform.replicate import Replicated, same_start
 from paceline.worker.world.collectives import agree
 from paceline.worker.world.join import World
+from paceline.worker.wrapped_step import AcceleratedStep, Whole, a_sample_for_every_rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Parts:
     task: Task
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
-    step: EagerStep
+    step: Step
     train: Feed
     test: Feed
     watch: Stopwatch
@@ -65,9 +66,25 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
         _same_length(feed, world, what=f"{task.name}: {split}_data()")
         feed.place(lambda value: precision.cast(value, to=dtype, device=world.device))
     optimizer = optim.build(model.parameters(), spec)
-    step = EagerStep(model, task, optimizer, Replicated(model, world), watch)
+    if spec.wrap == "accelerate":
+        a_sample_for_every_rank(feeds.train.num, spec, world)
+        step = _accelerated(spec, task, model, optimizer, world, watch)
+    else:
+        step = EagerStep(model, task, optimizer, Replicated(model, world), watch)
     seed_everything(spec.seed, rank=world.rank)  # after the model: from here on each rank has a stream of its own
     return Parts(spec, world, task, model, optimizer, step, feeds.train, feeds.test, watch)
+
+
+def _accelerated(
+    spec: Spec, task: Task, model: torch.nn.Module, optimizer: torch.optim.Optimizer, world: World, watch: Stopwatch
+) -> AcceleratedStep:
+    """Only the step has the wrapped objects: evaluation, hash, weights and read-back see the plain model and the real optimizer.
+
+    So evaluation is in the format of the weights, which under mixed precision is fp32.
+    """
+    flow = precision.Flow(model)
+    prepared = accelerated.prepare(Whole(model, task, flow), optimizer, spec, world)
+    return AcceleratedStep(prepared, task, flow, world, watch, precision=spec.precision)
 
 
 def _feed(spec: Spec, task: Task, split: str, rank: int) -> Feed:
@@ -85,17 +102,22 @@ def _same_length(feed: Feed, world: World, *, what: str) -> None:
 
 
 def read_back(parts: Parts) -> dict[str, Any]:
-    """From the objects themselves: this is the evidence. `graph` and `kernel` are all this version has; `buffers` is the rule used."""
+    """From the objects themselves: this is the evidence. `graph` and `kernel` are all this version has; `buffers` is the rule used.
+
+    What layers computed in is known after the first step, so mixed precision shows only then.
+    """
     group = parts.optimizer.param_groups[0]
-    dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in parts.model.parameters() if p.is_floating_point()})
+    dtypes = precision.floating(parts.model.parameters())
+    computed = parts.step.computed
     return {
         "world_size": parts.world.size,
         "backend": parts.world.backend,
         **({"mpi": parts.world.library} if parts.world.library else {}),
         "device": parts.world.device.type,
         "threads": torch.get_num_threads(),
-        "dtypes": {"parameters": dtypes},
-        "precision": {"float32": "fp32", "float64": "fp64"}.get("+".join(dtypes), "+".join(dtypes)),
+        "dtypes": {"parameters": dtypes, **({"compute": list(computed)} if computed else {})},
+        "precision": precision.word(dtypes, computed),
+        **parts.step.read_back(),
         "graph": "eager",
         "kernel": "torch",
         "sharding": "replicated" if parts.world.size > 1 else "none",
@@ -115,10 +137,13 @@ def read_back(parts: Parts) -> dict[str, Any]:
 
 
 def check(spec: Spec, applied: dict[str, Any]) -> None:
-    """asked == got, or the run fails in one sentence before its first step."""
+    """asked == got, or the run fails in one sentence before its first step.
+
+    Of mixed precision this is the weights' part; the step compares what was computed, before the first update.
+    """
     asked = {
         "world_size": spec.topology.world_size, "backend": spec.backend, "device": spec.device,
-        "threads": spec.threads, "precision": spec.precision,
+        "threads": spec.threads, "precision": "fp32" if precision.is_mixed(spec) else spec.precision,
     }  # fmt: skip
     wrong = [f"{name} {want}, got {applied[name]}" for name, want in asked.items() if applied[name] != want]
     if applied["optimizer"]["class"].lower() != spec.optimizer:

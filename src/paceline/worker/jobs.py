@@ -25,7 +25,7 @@ from paceline.worker.seed import seed_everything
 from paceline.worker.tasks.feed import make_feed
 from paceline.worker.tasks.load import find, load_task, source_digest, values_for
 from paceline.worker.tasks.task import Task, better_of, users_code, usual_score
-from paceline.worker.world.env import Identity
+from paceline.worker.world.env import Identity, announce
 from paceline.worker.world.join import World, check_identity, join
 from paceline.worker.world.pulse import OnLoss
 
@@ -36,6 +36,10 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     task = load_task(spec.task, spec.params, spec.data)
     feeds = load_data(spec, task, rank=identity.rank)
     world = join(identity, spec, run, on_loss)
+    if (
+        spec.wrap == "accelerate" and world.size > 1
+    ):  # alone it needs nothing, and told more it would wrap one process for many
+        announce(identity, local_world_size=spec.topology.processes, on_cpu=spec.device == "cpu")
     parts = assemble(spec, task, feeds, world, watch)
     same_source(task, spec)
     applied = read_back(parts)
@@ -45,6 +49,10 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     began = watch.elapsed()
     total = train(parts, observe)
     training_s = watch.elapsed() - began
+    if (
+        parts.step.computed
+    ):  # only the steps could tell; the optimizer stays as it began, because its learning rate may decay
+        log.write(Applied(values={**read_back(parts), "optimizer": applied["optimizer"]}, t=wall()))
     watch.switch("checkpoint")
     digest = fingerprint(parts.model)
     if world.rank == 0:

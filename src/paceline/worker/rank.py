@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 
 from paceline.base.errors import BadInput, RunFailed
 from paceline.base.files import open_log, write_json
@@ -86,11 +87,31 @@ def preflight_job(run: RunDir) -> None:
 
 
 def describe_job(run: RunDir) -> None:
-    """facts.json on success; otherwise the problems in it, for the parent to say."""
-    try:
+    """What a user's task is."""
+
+    def job() -> None:
         from paceline.worker.jobs import describe
 
         describe(run)
+
+    _answer(run, job)
+
+
+def doctor_job(run: RunDir) -> None:
+    """What torch can do on this machine."""
+
+    def job() -> None:
+        from paceline.worker.doctor import examine
+
+        examine(run)
+
+    _answer(run, job)
+
+
+def _answer(run: RunDir, job: Callable[[], None]) -> None:
+    """facts.json on success; otherwise the problems in it, for the parent to say. The job itself imports what may be broken."""
+    try:
+        job()
     except BaseException as error:
         traceback.print_exc()
         problems = error.problems if isinstance(error, BadInput) else [_as_failure(error).why]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -10,6 +10,19 @@ from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.tally import LOSS, Tally
 from paceline.worker.tasks.task import Task
 from paceline.worker.transform.replicate import Replicated
+
+
+class Step(Protocol):
+    """How the loop sees every step. `computed`: the floating types layers gave, where the step looks; known after its first call."""
+
+    phases: tuple[str, ...]
+    computed: tuple[str, ...]
+
+    def __call__(self, batch: Any, num: int, tally: Tally) -> None: ...
+
+    def read_back(self) -> dict[str, Any]:
+        """What it can say of itself for the record."""
+        ...
 
 
 class EagerStep:
@@ -25,7 +38,8 @@ class EagerStep:
     ) -> None:
         self.model, self.task, self.optimizer, self.replicas, self.watch = model, task, optimizer, replicas, watch
         told_apart = ("forward", "backward", "communication", "optimizer")
-        self.phases = told_apart if replicas.world.device.type == "cpu" else ("step",) * 4
+        self.computed: tuple[str, ...] = ()
+        self.phases: tuple[str, ...] = told_apart if replicas.world.device.type == "cpu" else ("step",) * 4
 
     def __call__(self, batch: Any, num: int, tally: Tally) -> None:
         """`batch` is None on a rank that has no sample in this one; it still takes part in the reduction."""
@@ -45,3 +59,6 @@ class EagerStep:
         self.replicas.reduce(count)
         self.watch.switch(update)
         self.optimizer.step()
+
+    def read_back(self) -> dict[str, Any]:
+        return {"wrap": "none"}

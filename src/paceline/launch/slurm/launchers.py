@@ -22,6 +22,9 @@ _SIGNALS = {"Killed": -9, "Segmentation fault": -11, "Aborted": -6, "Bus error":
 _UNABLE = re.compile(r"srun: error: ((?:Unable to|Task launch|Application launch)[^\n]*)")
 
 
+_PLUGIN = re.compile(r"srun: error: Invalid MPI type '(\w+)'")
+
+
 def job_name(task: str) -> str:
     return "paceline-" + re.sub(r"[^A-Za-z0-9.-]+", "-", task.rpartition("/")[2])[:40]
 
@@ -29,6 +32,12 @@ def job_name(task: str) -> str:
 def sruns_words(log: str) -> Outcome | None:
     if match := _TASK.search(log):
         return by_signal(f"rank {match[2]} on {match[1]}", _SIGNALS[match[3]])
+    if match := _PLUGIN.search(log):
+        return failed(
+            "launch",
+            f"srun cannot use its plug-in --mpi={match[1]} on the machines (see `srun --mpi=list`; Debian's pmix needs the package "
+            "libpmix-dev too): install what it lacks, or use launcher=slurm+mpirun",
+        )
     if match := _UNABLE.search(log):
         return failed("launch", f"srun could not start the processes: {match[1]}")
     return None

@@ -113,6 +113,7 @@ def _section(number: int, section: Section, *, whole: bool) -> str:
         *([] if whole else [f"  narrow {topology.machines} {topology.processes}"]),
         *_environment(spec),
         # Every CPU of the machine for the one agent that starts its ranks; mpirun asks srun for its own agents.
+        "  export PACELINE_GIVEN_MACHINES=$SLURM_JOB_NUM_NODES PACELINE_GIVEN_PROCESSES=${SLURM_NTASKS_PER_NODE:-}",
         f"  export SRUN_CPUS_PER_TASK={int(spec.cpus_per_task) * topology.processes}",
         f"  {check} > logs/preflight.log 2>&1 || return 1",
         "  date +%s.%N > job/began",

@@ -87,17 +87,11 @@ def meeting(variables: Mapping[str, str] | None = None) -> Meeting | None:
     )  # fmt: skip
 
 
-def allocation(variables: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What Slurm says this job has; empty outside Slurm."""
+def allocation(variables: Mapping[str, str] | None = None) -> dict[str, int]:
+    """What Slurm gave the job, kept by its script: srun overwrites the variables with those of the step. Empty outside Slurm."""
     found = os.environ if variables is None else variables
-    names = (
-        "SLURM_JOB_ID",
-        "SLURM_JOB_NUM_NODES",
-        "SLURM_NTASKS_PER_NODE",
-        "SLURM_CPUS_PER_TASK",
-        "SLURM_JOB_NODELIST",
-    )
-    return {name: found[name] for name in names if name in found} if "SLURM_JOB_ID" in found else {}
+    names = {"machines": "PACELINE_GIVEN_MACHINES", "processes": "PACELINE_GIVEN_PROCESSES"}
+    return {word: int(found[name]) for word, name in names.items() if found.get(name, "").isdigit()}
 
 
 def use_interface(name: str) -> None:

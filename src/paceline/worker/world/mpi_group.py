@@ -60,6 +60,10 @@ class MPIGroup(dist.ProcessGroup):
     def setGroupName(self, name: str) -> None:
         self._name = name
 
+    def _get_backend(self, device: torch.device) -> Any:
+        """A group of torch's own asks its backend what it can do; we are both."""
+        return self if device.type == "cpu" else super()._get_backend(device)
+
     def shutdown(self) -> None:
         from mpi4py import MPI
 

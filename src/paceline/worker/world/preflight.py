@@ -104,16 +104,13 @@ def agree(
     return wrong
 
 
-def allocated(spec: Spec, given: Mapping[str, str]) -> list[str]:
+def allocated(spec: Spec, given: Mapping[str, int]) -> list[str]:
     """Where Slurm gave something else than the script asked for (a plug-in or a site's default may change it)."""
-    if not given:
-        return []
-    topology = spec.topology
-    asked = {"SLURM_JOB_NUM_NODES": topology.machines, "SLURM_NTASKS_PER_NODE": topology.processes}
+    asked = {"machines": spec.topology.machines, "processes": spec.topology.processes}
     return [
-        f"asked Slurm for {name}={want} (on={spec.on}), and the job has {given[name]}"
-        for name, want in asked.items()
-        if name in given and given[name] != str(want)
+        f"asked Slurm for {want} {word}{' per machine' * (word == 'processes')} (on={spec.on}), and the job has {given[word]}"
+        for word, want in asked.items()
+        if given.get(word, want) != want
     ]
 
 

@@ -46,9 +46,11 @@ def test_a_machine_that_never_came_is_named() -> None:
 def test_slurm_gave_what_was_asked() -> None:
     spec = Spec(task="features", on="2x4")
     assert allocated(spec, {}) == [], "outside Slurm there is nothing to compare"
-    assert allocated(spec, {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS_PER_NODE": "4"}) == []
-    found = allocated(spec, {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_NTASKS_PER_NODE": "4"})
-    assert found == ["asked Slurm for SLURM_JOB_NUM_NODES=2 (on=2x4), and the job has 1"]
+    assert allocated(spec, {"machines": 2, "processes": 4}) == []
+    assert allocated(spec, {"machines": 1, "processes": 4}) == ["asked Slurm for 2 machines (on=2x4), and the job has 1"]
+    assert allocated(spec, {"machines": 2, "processes": 1}) == [
+        "asked Slurm for 4 processes per machine (on=2x4), and the job has 1"
+    ]
 
 
 def test_an_unknown_head_is_a_sentence() -> None:

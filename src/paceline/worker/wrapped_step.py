@@ -1,0 +1,125 @@
+"""The step through accelerate: the same mathematics as `EagerStep`, with accelerate's wrapper, its backward and its optimizer.
+
+DDP averages gradients over ranks, so each rank's loss sum is scaled by (ranks / what all ranks counted): one small message a step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import torch
+
+from paceline.base.errors import RunFailed
+from paceline.spec.run import Spec
+from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.measure.tally import LOSS, Tally
+from paceline.worker.tasks.order import training_pieces
+from paceline.worker.tasks.task import Task, users_code
+from paceline.worker.transform.accelerated import Prepared
+from paceline.worker.transform.precision import Flow, disagreement
+from paceline.worker.world.collectives import _together as together
+from paceline.worker.world.collectives import sum_
+from paceline.worker.world.join import World
+
+
+class Whole(torch.nn.Module):
+    """The task's forward as the forward of one module: DDP and autocast act on calls of what was prepared, and on nothing else.
+
+    A task may call parts of its model (`model[0](x)`), which a wrapped model has not; here it gets its own, as everywhere.
+    """
+
+    def __init__(self, model: torch.nn.Module, task: Task, flow: Flow) -> None:
+        super().__init__()
+        self.model, self.task, self.flow = model, task, flow
+
+    def forward(self, batch: Any) -> Any:
+        with users_code(self.task.name, self.task.source):
+            outputs = self.task.forward(self.model, batch)
+        if self.flow.open:  # before accelerate turns half types back into fp32 for the loss
+            self.flow.see(outputs)
+        return outputs
+
+
+def a_sample_for_every_rank(num: int, spec: Spec, world: World) -> None:
+    """DDP waits for every rank in every step, and a rank that has no sample has nothing to go backward through.
+
+    Only batches that will be trained on count: `steps` may end a run before the short one.
+    """
+    last = training_pieces(np.arange(num), batch=spec.batch, rank=world.size - 1, world_size=world.size)
+    empty = next((piece for piece in last[: spec.steps] if not len(piece.ids)), None)
+    if empty is not None:
+        raise RunFailed(
+            f"wrap=accelerate: the last batch of an epoch has {empty.num_global} of the {num} samples, too few for {world.size} "
+            "ranks, and DDP cannot train where a rank has none: choose a batch whose last one has a sample for every rank, "
+            "or wrap=none",
+            kind="mismatch",
+        )
+
+
+@contextlib.contextmanager
+def _ddps_words() -> Generator[None]:
+    """What DDP throws, as a sentence: a peer that went away, or a model it cannot follow. The user's own errors are sentences already."""
+    try:
+        with together():
+            yield
+    except RuntimeError as error:
+        text = str(error)
+        if "finished reduction" in text or "ready only once" in text:
+            raise RunFailed(
+                "wrap=accelerate: torch's DDP cannot tell which parameters this model's outputs depend on; let the task's forward "
+                "return tensors (in tuples, lists or dicts), or use wrap=none",
+                kind="mismatch",
+            ) from error
+        raise
+
+
+class AcceleratedStep:
+    """One batch, one update. On several ranks DDP sends gradients while it still computes others: both are one part, `step`.
+
+    The exchange of counts before it is `communication`; whoever is early waits there. On a GPU all is queued, and all is `step`.
+    The types that layers gave in the first forward are compared with the spec before the first update.
+    """
+
+    def __init__(
+        self, prepared: Prepared, task: Task, flow: Flow, world: World, watch: Stopwatch, *, precision: str
+    ) -> None:
+        self.prepared, self.task, self.world, self.watch = prepared, task, world, watch
+        self.computed: tuple[str, ...] = ()
+        self._flow, self._precision, self._num_skipped = flow, precision, 0
+        told_apart = ("forward", "communication", "backward" if world.size == 1 else "step", "optimizer")
+        self.phases: tuple[str, ...] = told_apart if world.device.type == "cpu" else ("step",) * 4
+
+    def __call__(self, batch: Any, num: int, tally: Tally) -> None:
+        forward, communication, backward, update = self.phases
+        self.watch.switch(forward)
+        optimizer = self.prepared.optimizer
+        optimizer.zero_grad(set_to_none=True)
+        with _ddps_words():
+            outputs = self.prepared.model(batch)
+        if self._flow.open:
+            self._look()
+        loss, count = self.task.loss_sum(outputs, batch, num)
+        with torch.no_grad():
+            tally.add({LOSS: (loss, count), **self.task.score_sums(outputs, batch, num)}, num)
+        if self.world.size > 1:
+            self.watch.switch(communication)
+            count = float(sum_(torch.tensor(count, dtype=torch.float64), self.world))
+        self.watch.switch(backward)
+        with _ddps_words():
+            self.prepared.accelerator.backward(loss * self.world.size / count)
+        self.watch.switch(update)
+        optimizer.step()
+        self._num_skipped += optimizer.step_was_skipped
+
+    def _look(self) -> None:
+        computed = self._flow.close()
+        if why := disagreement(self._precision, computed):
+            raise RunFailed(why, kind="mismatch")
+        self.computed = computed
+
+    def read_back(self) -> dict[str, Any]:
+        """`skipped_steps`: updates the gradient scaler of fp16 left out because a gradient was not finite."""
+        return {"wrap": "accelerate", "accelerate": {**self.prepared.read_back(), "skipped_steps": self._num_skipped}}

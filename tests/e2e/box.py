@@ -1,0 +1,64 @@
+"""The cluster in a box for tests: up once for all that use it, down afterwards. One exists per machine: xdist_group("box")."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from paceline.base.errors import BadInput
+from paceline.cluster import machines, needs
+from paceline.launch.slurm import queue
+
+
+def command(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "paceline", "cluster", *words], check=True, capture_output=True, timeout=60)
+
+
+@dataclass(frozen=True)
+class Box:
+    num_machines: int
+
+    def enter(self, name: str) -> list[str]:
+        return machines.enter(name)
+
+    @contextlib.contextmanager
+    def cut(self, name: str) -> Iterator[None]:
+        """A machine without its cable for the length of a block; afterwards the cluster is whole again."""
+        machines.cut(name)
+        try:
+            yield
+        finally:
+            machines.mend(name)
+            self.wait_until_whole()
+
+    def wait_until_whole(self) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if queue.usable(None)[0] == self.num_machines and self.idle():
+                return
+            time.sleep(0.2)
+        raise AssertionError("the machines did not come back")
+
+    def idle(self) -> bool:
+        argv = ["sinfo", "--noheader", "--Node", "--partition=main", "--format=%T"]
+        found = subprocess.run(argv, env={**os.environ, **queue.cluster()}, capture_output=True, text=True).stdout
+        return found.split() == ["idle"] * self.num_machines
+
+
+@pytest.fixture(scope="session")
+def box() -> Iterator[Box]:
+    try:
+        needs.check(link=False, delay=False)
+    except BadInput as error:
+        pytest.skip(str(error))
+    command("down")
+    command("up", "--machines", "2", "--cores", "2")
+    yield Box(2)
+    command("down")
