@@ -49,8 +49,10 @@ def program() -> typer.Typer:
     runs.command("remove")(reading.runs_remove)
     app.add_typer(runs, name="runs")
     box = typer.Typer(help=cluster.HELP, no_args_is_help=True)
-    for command in (cluster.up, cluster.down, cluster.status, cluster.cut, cluster.mend, cluster.on):
+    for command in (cluster.up, cluster.down, cluster.status, cluster.cut, cluster.mend):
         box.command()(command)
+    # What follows NODE is the command's own, options too.
+    box.command(context_settings={"allow_interspersed_args": False})(cluster.on)
     app.add_typer(box, name="cluster")
     return app
 

@@ -106,9 +106,9 @@ def mend(node: Machine) -> None:
 
 def on(
     node: Machine,
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run, with its arguments.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="What to run, with its arguments.")],
 ) -> None:
-    """Run a command on a machine, with this terminal, from this folder: paceline cluster on node0 -- bash"""
+    """Run a command on a machine, with this terminal and in this folder: paceline cluster on node0 -- bash"""
     from paceline.commands import cluster
 
-    cluster.on(node, command)
+    cluster.on(node, command[1:] if command[0] == "--" else command)

@@ -88,7 +88,14 @@ class Box:
 
 
 def from_plain(plain: Mapping[str, Any]) -> Box:
-    return Box(**{**plain, "host_cores": tuple(plain["host_cores"])})
+    return Box(
+        plain["machines"],
+        plain["cores"],
+        plain["link_bps"],
+        plain["delay_us"],
+        tuple(plain["host_cores"]),
+        plain["memory_mb"],
+    )
 
 
 def described(

@@ -26,16 +26,16 @@ PROGRAMS: Mapping[str, str] = {
 _SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 
 # feature -> what to try in a network namespace that is gone again when the command is over
-_FEATURES: Mapping[str, tuple[str, ...]] = {
+_FEATURES: dict[str, tuple[str, ...]] = {
     "network namespaces": ("ip", "link", "set", "lo", "up"),
     "bridges (CONFIG_BRIDGE)": ("ip", "link", "add", "try0", "type", "bridge"),
     "veth pairs (CONFIG_VETH)": ("ip", "link", "add", "try0", "type", "veth", "peer", "name", "try1"),
 }
-_LINK = {
+_LINK: dict[str, tuple[str, ...]] = {
     "links of a chosen speed (tbf, CONFIG_NET_SCH_TBF)":
         ("tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", "1mbit", "burst", "32kbit", "latency", "50ms"),
 }  # fmt: skip
-_DELAY = {
+_DELAY: dict[str, tuple[str, ...]] = {
     "links with a delay (netem, CONFIG_NET_SCH_NETEM)":
         ("tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"),
 }  # fmt: skip
@@ -76,16 +76,17 @@ def look(*, link: bool, delay: bool) -> Host:
         # A network namespace that ends with its command takes everything in it along: trying leaves nothing behind.
         answer = ask([tool("unshare"), "--net", "--mount", "--uts", tool(words[0]), *words[1:]])
         if not answer.ok:
-            lacking[feature] = answer.words
+            lacking[feature] = answer.words.rstrip(".")
     return Host(host.platform, host.root, found, lacking, _taken())
 
 
 def _taken() -> tuple[str, ...]:
     """Routes of the real machine into our subnet, other than our own and the one to everywhere."""
     answer = ask([tool("ip"), "-json", "-4", "route", "show"])
+    routes: list[dict[str, str]] = json.loads(answer.out) if answer.ok and answer.out.strip() else []
     taken: list[str] = []
-    for route in json.loads(answer.out) if answer.ok and answer.out.strip() else []:
-        if route["dst"] == "default" or str(route.get("dev", "")).startswith("paceline"):
+    for route in routes:
+        if route["dst"] == "default" or route.get("dev", "").startswith("paceline"):
             continue
         network = ipaddress.IPv4Network(route["dst"], strict=False)
         if network.prefixlen >= 8 and network.overlaps(SUBNET):

@@ -4,7 +4,7 @@ It starts no daemon and knows nothing of Slurm."""
 from __future__ import annotations
 
 import json
-import os
+import socket
 from pathlib import Path
 
 from paceline.base.errors import RunFailed
@@ -111,7 +111,7 @@ def cut_off() -> set[str]:
 def remove(*, folder_too: bool) -> bool:
     """Take away whatever of the network there is; True when there was something. `folder_too`: /run/netns is ours."""
     found = spaces()
-    there = os.path.exists(f"/sys/class/net/{HOST_LINK}")
+    there = HOST_LINK in (name for _, name in socket.if_nameindex())
     if there:
         _ip("link", "del", HOST_LINK)  # with the switch alone it would go too, but some time later
     for name in found:
@@ -119,6 +119,6 @@ def remove(*, folder_too: bool) -> bool:
     if folder_too and NETNS.is_dir() and not any(NETNS.iterdir()):
         # `ip` mounts the folder onto itself; os.path.ismount does not see that where /run is no file system of its own.
         if f" {NETNS} " in Path("/proc/self/mounts").read_text():
-            _did([tool("umount"), str(NETNS)])
+            _did([tool("umount"), "-n", str(NETNS)])
         remove_tree(NETNS)
     return there or bool(found)

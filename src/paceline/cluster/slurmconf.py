@@ -29,6 +29,8 @@ SelectTypeParameters=CR_CPU_Memory
 # The machines are what is written below, not what slurmd finds on the real one.
 SlurmdParameters=config_overrides
 MpiDefault=none
+# Nobody gets mail; without this line slurmctld complains that there is no mail program.
+MailProg=/bin/true
 # Short timers: a lost machine is noticed while one watches.
 MessageTimeout=5
 SlurmdTimeout=20

@@ -71,7 +71,7 @@ def condition() -> Condition:
     state = read()
     if state is not None and state.alive:
         return "up"
-    return "stale" if FILE.exists() or network.spaces() else "down"
+    return "stale" if FOLDER.exists() or network.spaces() else "down"
 
 
 def living() -> State:
@@ -80,8 +80,8 @@ def living() -> State:
     if state is None:
         raise BadInput("no cluster is up on this machine; start one: paceline cluster up --machines 2 --cores 1")
     if not state.alive:
-        lost = f"{', '.join(state.lost)} no longer run" if state.lost else "it was never started to its end"
+        why = f"ended: {', '.join(state.lost)}" if state.lost else "its start was not finished"
         raise BadInput(
-            f"the cluster on this machine is not alive: {lost}; start it again: paceline cluster up {state.box.shape}"
+            f"the cluster on this machine is not alive ({why}); start it again: paceline cluster up {state.box.shape}"
         )
     return state

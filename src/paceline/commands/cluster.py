@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import psutil
 
 from paceline.base.errors import BadInput
-from paceline.cluster import life, machines, needs, status
+from paceline.cluster import life, machines, needs, processes, status
 from paceline.cluster.box import CONF, described
 
 Say = Callable[[str], None]
@@ -21,6 +21,7 @@ Say = Callable[[str], None]
 
 def up(*, num_machines: int, cores: int, link: str | None, delay: str | None, say: Say) -> dict[str, Any]:
     """The status of the cluster that is up afterwards, with the time it took; `started` is False when it was up before."""
+    processes.check_outside()
     box = described(
         machines=num_machines, cores=cores, link=link, delay=delay, host_cores=_host_cores(),
         memory_mb=psutil.virtual_memory().total // 2**20,
@@ -88,7 +89,7 @@ def remarks(found: dict[str, Any]) -> list[str]:
     if found["state"] == "down":
         return ["no cluster is up on this machine; start one: paceline cluster up --machines 2 --cores 1"]
     if found["state"] == "stale":
-        lost = f" ({', '.join(found['lost'])} ended)" if found.get("lost") else ""
+        lost = f" (ended: {', '.join(found['lost'])})" if found.get("lost") else ""
         return [f"what is left of a cluster is here, but it is not alive{lost}; paceline cluster down takes it away"]
     limits = [f"{word} {found[word]}" for word in ("link", "delay") if found[word]]
     said = [f"each machine's link: {', '.join(limits)}"] if limits else []

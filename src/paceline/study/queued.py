@@ -54,7 +54,7 @@ def submit(wishes: Sequence[Wish], *, after: int | None = None) -> int | None:
         with held(wish.run):
             make_room(wish.run)
             write_down(wish.spec, wish.run, facts=wish.facts)
-            write_text(wish.run.log("preflight", "log"), "")  # the job's shell needs the folders to be there
+            write_text(wish.run.log("preflight", "err"), "")  # the job's shell needs the folders to be there
     first = wishes[0].run
     script = _script(wishes)
     write_text(first.job("script.sh"), script)

@@ -65,9 +65,10 @@ def test_ends_that_were_slurms_doing(word: str, kind: str) -> None:
 
 
 def test_usable_machines_are_those_of_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = "node0|idle|main*\nnode1|down*|main*\nnode2|mixed|other\n"
+    rows = "node0|idle|main*|4\nnode1|down*|main*|4\nnode2|mixed|other|4\n"
     answers(monkeypatch, sinfo=Answer(0, rows, ""))
-    assert queue.usable(None) == (1, ["node1"])
+    assert queue.usable(None, cpus=4) == (1, ["node1"])
+    assert queue.usable(None, cpus=5) == (0, ["node1"])
 
 
 def test_slurm_counts_in_minutes() -> None:
@@ -97,7 +98,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
     monkeypatch.setattr(attend, "_LAG_S", 0.2)
     monkeypatch.setattr(attend, "_LOST_S", 0.1)
     monkeypatch.setattr(attend, "_SLACK_S", 0.1)
-    monkeypatch.setattr(queue, "usable", lambda partition: (2, []))
+    monkeypatch.setattr(queue, "usable", lambda partition, cpus: (2, []))
     folder = RunDir(tmp_path)
     folder.job("x").parent.mkdir()
     return folder
@@ -137,11 +138,12 @@ def test_machines_that_do_not_meet_are_given_up(run: RunDir, monkeypatch: pytest
 
 def test_too_few_machines_are_not_waited_for(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = slurm(monkeypatch, "PENDING")
-    monkeypatch.setattr(queue, "usable", lambda partition: (1, ["node1"]))
+    monkeypatch.setattr(queue, "usable", lambda partition, cpus: (1, ["node1"]))
     ended = Attended(7, run, SPEC).wait()
     assert fake.cancelled and ended.said is not None
-    assert "needs 2 machines, and the partition has 1 that can be used now (node1 cannot be used)" in str(
-        ended.said.why
+    assert (
+        "needs 2 machines with 1 CPU each, and the partition has 1 such that can be used now (node1 cannot be used)"
+        in str(ended.said.why)
     )
 
 

@@ -73,7 +73,8 @@ class Attended:
         """scancel, and wait a little for the job to be over: what is cancelled must not go on beside what comes next."""
         self.cancelled = True
         queue.cancel(self.job)
-        self._linger(lambda: queue.state(self.job).word in queue.OVER, _CANCEL_S)
+        # A machine that cannot be reached never confirms; Slurm then says COMPLETING until it gives that machine up.
+        self._linger(lambda: (state := queue.state(self.job)).over or state.word == "COMPLETING", _CANCEL_S)
 
     def _linger(self, done: Callable[[], bool], seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -99,16 +100,26 @@ class Attended:
         """A job that waits for machines the partition has not got would wait for ever."""
         if state.word != "PENDING" or state.reason in ("Dependency", "Priority", "None", ""):
             return
-        num, broken = queue.usable(self.spec.partition)
-        machines = self.spec.topology.machines
-        if num < machines:
+        topology = self.spec.topology
+        cpus = topology.processes * int(self.spec.cpus_per_task)
+        num, broken = queue.usable(self.spec.partition, cpus=cpus)
+        if num < topology.machines:
             names = f" ({', '.join(broken)} cannot be used)" if broken else ""
             self._give_up(
                 failed(
                     "launch",
-                    f"on={self.spec.on} needs {machines} machines, and the partition has {num} that can be used now{names}",
+                    f"on={self.spec.on} needs {topology.machines} machines with {cpus} CPU{'s' * (cpus > 1)} each, and the partition "
+                    f"has {num} such that can be used now{names}",
                 )
             )
+
+    def _no_word(self, state: State) -> Outcome:
+        """The job is over, and nothing it wrote is here."""
+        return failed(
+            "launch",
+            f"job {self.job} ended on {state.hosts or 'its machines'} ({state.word}) and left no word in {self.run.path}: put --out "
+            "on a disk that all machines share, or see what Slurm says of it",
+        )
 
     def _nothing_heard(self, state: State) -> Outcome:
         seen = (
@@ -134,7 +145,8 @@ class Attended:
             # Why it ended is Slurm's to say; a job of several runs goes on, and says nothing of this one.
             if not state.over and self.after is None:
                 self._linger(lambda: queue.state(self.job).over, _LAG_S)
-            self.said = queue.outcome(queue.state(self.job), self.job)
+            last = queue.state(self.job)
+            self.said = queue.outcome(last, self.job) or (self._no_word(last) if code is None else None)
         started_t = began if began is not None else ended_t
         wall_s = max(0.0, ended_t - started_t)
         limit = self.spec.timeout

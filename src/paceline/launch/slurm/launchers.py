@@ -19,6 +19,7 @@ from paceline.spec.run import Spec
 # "srun: error: node1: task 1: Killed"; tasks that srun ended itself are "Terminated".
 _TASK = re.compile(r"srun: error: (\S+): tasks? (\d+)[^:]*: (Killed|Segmentation fault|Aborted|Bus error)")
 _SIGNALS = {"Killed": -9, "Segmentation fault": -11, "Aborted": -6, "Bus error": -7}
+_SILENT = re.compile(r"srun: error: Task launch for \S+ failed on node (\S+): ([^\n]*)")
 _UNABLE = re.compile(r"srun: error: ((?:Unable to|Task launch|Application launch)[^\n]*)")
 
 
@@ -32,6 +33,10 @@ def job_name(task: str) -> str:
 def sruns_words(log: str) -> Outcome | None:
     if match := _TASK.search(log):
         return by_signal(f"rank {match[2]} on {match[1]}", _SIGNALS[match[3]])
+    if match := _SILENT.search(log):
+        return failed(
+            "launch", f"{match[1]} does not answer Slurm ({match[2]}): the machine, its slurmd or its link is down"
+        )
     if match := _PLUGIN.search(log):
         return failed(
             "launch",

@@ -117,15 +117,15 @@ def cancel(job: int) -> None:
     _slurm("scancel", str(job))
 
 
-def usable(partition: str | None) -> tuple[int, list[str]]:
-    """(machines that take jobs, the names of those that do not) of a partition, or of the default one."""
-    words = ["sinfo", "--Node", "--noheader", "--format=%N|%T|%P"]
+def usable(partition: str | None, *, cpus: int) -> tuple[int, list[str]]:
+    """(machines with that many CPUs that take jobs, the names of those that take none) of a partition, or of the default one."""
+    words = ["sinfo", "--Node", "--noheader", "--format=%N|%T|%P|%c"]
     answer = _slurm(*words, *([f"--partition={partition}"] if partition else []))
-    rows = [line.split("|") for line in answer.out.splitlines() if line.count("|") == 2]
+    rows = [line.split("|") for line in answer.out.splitlines() if line.count("|") == 3]
     if partition is None:
         rows = [row for row in rows if row[2].strip().endswith("*")]
-    broken = [name for name, word, _ in rows if any(sign in word.lower() for sign in _UNUSABLE)]
-    return len(rows) - len(broken), broken
+    broken = [name for name, word, _, _ in rows if any(sign in word.lower() for sign in _UNUSABLE)]
+    return sum(name not in broken and int(num) >= cpus for name, _, _, num in rows), broken
 
 
 def outcome(state: State, job: int) -> Outcome | None:

@@ -106,7 +106,6 @@ def _section(number: int, section: Section, *, whole: bool) -> str:
         )
     )
     limit = f"timeout --kill-after=10 {spec.timeout:g} " if spec.timeout else ""
-    log = run.log(spec.inner, "")
     lines = [
         f"run_{number}() {{  # on={spec.on}, seed {spec.seed}",
         f"  cd {shlex.quote(str(run.path))} || return 1",
@@ -115,9 +114,9 @@ def _section(number: int, section: Section, *, whole: bool) -> str:
         # Every CPU of the machine for the one agent that starts its ranks; mpirun asks srun for its own agents.
         "  export PACELINE_GIVEN_MACHINES=$SLURM_JOB_NUM_NODES PACELINE_GIVEN_PROCESSES=${SLURM_NTASKS_PER_NODE:-}",
         f"  export SRUN_CPUS_PER_TASK={int(spec.cpus_per_task) * topology.processes}",
-        f"  {check} > logs/preflight.log 2>&1 || return 1",
+        f"  {check} > logs/preflight.out 2> logs/preflight.err || return 1",
         "  date +%s.%N > job/began",
-        f"  {limit}{section.start} > {log.parent.name}/{spec.inner}.out 2> {log.parent.name}/{spec.inner}.err",
+        f"  {limit}{section.start} > logs/{spec.inner}.out 2> logs/{spec.inner}.err",
         "}",
         f"(run_{number})",
         "code=$?",

@@ -21,7 +21,7 @@ class PeerLost(RunFailed):
 
 
 @contextlib.contextmanager
-def _together() -> Generator[None]:
+def together() -> Generator[None]:
     try:
         yield
     except RuntimeError as error:
@@ -36,7 +36,7 @@ def _together() -> Generator[None]:
 def sum_(tensor: torch.Tensor, world: World) -> torch.Tensor:
     """Sum over ranks, in place."""
     if world.size > 1:
-        with _together():
+        with together():
             dist.all_reduce(tensor)
     return tensor
 
@@ -45,7 +45,7 @@ def spread(tensor: torch.Tensor, world: World) -> torch.Tensor:
     """Rank 0's values on every rank, in place."""
     if world.size > 1:
         flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)  # as bytes: gloo does not know every dtype
-        with _together():
+        with together():
             dist.broadcast(flat, src=0)
         tensor.copy_(flat.view(tensor.dtype).view(tensor.shape))
     return tensor
@@ -68,6 +68,6 @@ def agree(value: int, world: World) -> tuple[int, int]:
     if world.size == 1:
         return value, value
     pair = torch.tensor([value, -value], dtype=torch.int64)
-    with _together():
+    with together():
         dist.all_reduce(pair, op=dist.ReduceOp.MAX)
     return -int(pair[1].item()), int(pair[0].item())

@@ -47,7 +47,9 @@ def test_slurm_gave_what_was_asked() -> None:
     spec = Spec(task="features", on="2x4")
     assert allocated(spec, {}) == [], "outside Slurm there is nothing to compare"
     assert allocated(spec, {"machines": 2, "processes": 4}) == []
-    assert allocated(spec, {"machines": 1, "processes": 4}) == ["asked Slurm for 2 machines (on=2x4), and the job has 1"]
+    assert allocated(spec, {"machines": 1, "processes": 4}) == [
+        "asked Slurm for 2 machines (on=2x4), and the job has 1"
+    ]
     assert allocated(spec, {"machines": 2, "processes": 1}) == [
         "asked Slurm for 4 processes per machine (on=2x4), and the job has 1"
     ]
