@@ -211,15 +211,26 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.started: list[subprocess.Popen[str]] = []
         shutil.copy(GATED, folder / "gated.py")
         (folder / "hold").touch()
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "paceline", *words]
         env = {**os.environ, **marked(self.folder)}
-        return subprocess.Popen(
-            command, cwd=self.folder, env=env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        self.started.append(
+            subprocess.Popen(
+                command, cwd=self.folder, env=env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
         )  # fmt: skip
+        return self.started[-1]
+
+    def close(self) -> None:
+        """Whatever a failed test left: the command is asked to leave, and cancels its job."""
+        for process in self.started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+                process.communicate(timeout=30)
 
     def run(self) -> RunDir | None:
         found = [path for path in self.folder.rglob("spec.json") if ".trial" not in str(path)]
@@ -241,8 +252,10 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path)
+    yield desk
+    desk.close()
 
 
 SHORT = ("batch=8", "steps=4", "timeout=100")

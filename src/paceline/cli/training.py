@@ -118,6 +118,9 @@ def study(
             jobs = study.submit(what, retry=retry)
             said = f"{len(jobs)} jobs in the queue ({', '.join(map(str, jobs))}); the same command picks up what they bring"
             print_json({"schema": 1, "jobs": jobs, "study_dir": str(what.folder.path)}) if as_json else say(said)
+            if refused := [record for records in what.done().values() for record in records if not record.completed]:
+                fail(f"{len(refused)} runs failed; the first: {refused[0].why}")
+                raise typer.Exit(1)
             return
         try:
             what, look = study.look_ahead(what, budget_s=budget_s, most=repeats)

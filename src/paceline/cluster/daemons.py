@@ -20,7 +20,7 @@ from paceline.launch.command import ask
 HOSTS, RESOLV = FOLDER / "hosts", FOLDER / "resolv.conf"
 _MUNGE = MUNGE_SOCKET.parent
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_TRIES, _PAUSE_S = 300, 0.1
+_TRIES, _PAUSE_S, _PATIENCE_S = 200, 0.1, 5.0
 # Errors that every new cluster logs: it has no state to recover; and PMIx is missed only by who asks for it.
 _HARMLESS = "state file|state save file|[Pp][Mm][Ii]x"
 
@@ -99,19 +99,33 @@ def running(box: Box) -> dict[str, Daemon]:
 def wait_until_idle(box: Box) -> None:
     """Every machine has reported to slurmctld, or a sentence with what the daemons wrote."""
     states: dict[str, str] = {}
-    for _ in range(_TRIES):
+    silent = 0
+    for turn in range(_TRIES):
         states = node_states()
         if len(states) == box.machines and all(state == "idle" for state in states.values()):
             return
+        silent += not states
+        if silent or turn > _TRIES // 10:
+            running(box)  # by now each has written its pid; one that has ended again is not waited for
+        if silent > 2:
+            break
         time.sleep(_PAUSE_S)
     seen = ", ".join(f"{name} is {state}" for name, state in states.items()) or "slurmctld does not answer"
-    raise RunFailed(f"the machines are not ready after {_TRIES * _PAUSE_S:g} s: {seen}{_complaints()}", kind="launch")
+    raise RunFailed(f"the machines do not become ready: {seen}{_complaints()}", kind="launch")
+
+
+def asked(*argv: str) -> list[str]:
+    """The lines a Slurm command answers; none when slurmctld is silent, for which the command would wait long."""
+    try:
+        answer = ask([tool(argv[0]), *argv[1:]], env={"SLURM_CONF": str(CONF)}, timeout_s=_PATIENCE_S)
+    except RunFailed:
+        return []
+    return answer.out.splitlines() if answer.ok else []
 
 
 def node_states() -> dict[str, str]:
     """As Slurm sees the machines: idle, allocated, down*, ...; empty when slurmctld does not answer."""
-    answer = ask([tool("sinfo"), "-h", "-N", "-p", "main", "-o", "%N|%T"], env={"SLURM_CONF": str(CONF)})
-    return dict(line.split("|", 1) for line in answer.out.splitlines()) if answer.ok else {}
+    return dict(line.split("|", 1) for line in asked("sinfo", "-h", "-N", "-p", "main", "-o", "%N|%T"))
 
 
 def _complaints() -> str:

@@ -3,9 +3,11 @@ Whatever was left by a start that failed, was interrupted or was killed is found
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from paceline.base.errors import BadInput
 from paceline.base.files import locked, remove_file, remove_tree
@@ -79,7 +81,17 @@ def _clear() -> bool:
     before = state.read()
     ended = processes.end_all()
     unplugged = network.remove(folder_too=before is not None and before.netns_folder_is_ours)
+    if before is not None:
+        _sweep(before.box)
     had_folder = FOLDER.exists()
     if had_folder:
         remove_tree(FOLDER)
     return ended or unplugged or had_folder
+
+
+def _sweep(box: Box) -> None:
+    """Open MPI keeps a folder for each machine in /tmp, which is on the disk that all share."""
+    for machine in box.members:
+        if machine.name != socket.gethostname():
+            for path in Path("/tmp").glob(f"ompi.{machine.name}.*"):
+                remove_tree(path)

@@ -38,7 +38,7 @@ def _ip(*words: str, inside: str | None = None) -> Answer:
 def _did(argv: list[str]) -> Answer:
     answer = ask(argv)
     if not answer.ok:
-        raise RunFailed(f"the network could not be made: {' '.join(argv)}: {answer.words}", kind="launch")
+        raise RunFailed(f"the network could not be changed: {' '.join(argv)}: {answer.words}", kind="launch")
     return answer
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from paceline.cluster import daemons, network, state
 from paceline.cluster.box import CONF, Box, delay_text, rate_text
-from paceline.cluster.needs import is_root, tool
-from paceline.launch.command import ask
+from paceline.cluster.needs import is_root
 
 _JOB = {"id": "%i", "name": "%j", "state": "%T", "partition": "%P", "machines": "%N", "why": "%r", "time": "%M"}
 
@@ -42,8 +41,6 @@ def _machines(box: Box) -> list[dict[str, Any]]:
 
 
 def _jobs() -> list[dict[str, str]]:
-    line = "|".join(_JOB.values())
-    answer = ask([tool("squeue"), "-h", "-o", line], env={"SLURM_CONF": str(CONF)})
     # A job's name may hold the mark between two fields; it is the second, so the others are counted from the ends.
-    rows = [text.split("|") for text in answer.out.splitlines()] if answer.ok else []
+    rows = [line.split("|") for line in daemons.asked("squeue", "-h", "-o", "|".join(_JOB.values()))]
     return [dict(zip(_JOB, [row[0], "|".join(row[1:-5]), *row[-5:]], strict=True)) for row in rows]

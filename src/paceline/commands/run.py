@@ -54,7 +54,9 @@ def ready(task: str, asked: Mapping[str, Any], *, out: str | PathLike[str] | Non
         raise BadInput(
             f"machine={spec.machine}: give --out too, the same folder on every machine, on a disk they share"
         )
-    if not spec.machine:  # another machine finds the folder as the first one has made it
+    if not spec.machine and not queued.waits_for(
+        run, spec
+    ):  # another machine finds the folder as the first one has made it
         check_room(run)
     return Ready(prepared, spec, run, plan_of(spec, run))
 
@@ -114,7 +116,7 @@ def said_of(submitted: Mapping[str, Any]) -> str:
 
 def settle(runs: Iterable[RunDir], leave: Leave | None) -> None:
     """After an interruption: the jobs of these runs are cancelled, unless somebody says that they may go on."""
-    waiting = [run for run in runs if queued.submitted(run)]
+    waiting = [run for run in runs if run.submitted]
     numbers = sorted({queued.number_of(run) for run in waiting})
     if not numbers:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from textwrap import indent
 from typing import Any
 
 from rich.console import Console
@@ -56,7 +57,7 @@ def planned_study(what: studies.Ready) -> Iterator[str]:
         yield f"  {cell.label}: " + (f"skipped: {cell.skipped}" if cell.skipped else f"{len(cell.keys)} runs")
     for turn in what.all_turns()[: len(what.expanded.specs)]:
         yield f"\n{turn.label}, repeat {turn.repeat + 1}, seed {turn.spec.seed}:"
-        yield from (f"  {line}" for line in _commands(plan_of(turn.spec, turn.run)))
+        yield from (indent(text, "  ") for text in _commands(plan_of(turn.spec, turn.run)))
 
 
 def _commands(plan: Plan) -> Iterator[str]:

@@ -97,6 +97,10 @@ def ready(
         **{key: values[0] for key, values in file.sweep.items()},
         **(file.cells[0] if file.cells else {}),
     }
+    if "machine" in first:
+        raise BadInput(
+            "machine=: only a single run can be started on each machine by hand; for a study use a slurm+ launcher"
+        )
     prepared = prepare(file.task, first)
     folder = StudyDir(Path(out).resolve() if out is not None else (RUNS / file.study).resolve())
     return Ready(file, prepared, _expand(file, prepared, quick=quick), folder)

@@ -139,7 +139,7 @@ def by_hand(spec: Spec, run: RunDir) -> tuple[dict[str, str | None], Process | N
         "PACELINE_PORT": str(spec.port or dialect.PORT),
         "PACELINE_MACHINE": str(spec.machine),
     }
-    return env, Process("preflight", worker_argv("preflight", run), env)
+    return env, Process(f"preflight_{spec.machine}", worker_argv("preflight", run), env)
 
 
 def describe_plan(run: RunDir) -> Plan:

@@ -34,11 +34,16 @@ _TERM_S = 2.0  # between asking a process to leave and making it
 Tick = Callable[[float, str], None]  # seconds since the start, and what is waited for, where there is a word for it
 
 
+def _mark(run: RunDir) -> str:
+    """Ours alone: on a cluster in a box another machine's supervisor works in the same folder, and sees the same processes."""
+    return f"{os.getpid()} {run.path}"
+
+
 def _start(process: Process, run: RunDir) -> subprocess.Popen[bytes]:
     env = {
         **os.environ,
         **{name: value for name, value in process.env.items() if value is not None},
-        _MARK: str(run.path),
+        _MARK: _mark(run),
         "PACELINE_SUPERVISOR": str(os.getpid()),  # a rank that finds us gone when it starts must not go on
     }
     for name, value in process.env.items():
@@ -69,7 +74,7 @@ def _orphans(run: RunDir, sessions: set[int]) -> Iterator[psutil.Process]:
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError, PermissionError, psutil.Error):
             process = psutil.Process(pid)
-            if os.getsid(pid) in sessions or process.environ().get(_MARK) == str(run.path):
+            if os.getsid(pid) in sessions or process.environ().get(_MARK) == _mark(run):
                 yield process
 
 

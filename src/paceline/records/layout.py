@@ -103,6 +103,11 @@ class RunDir:
     def finished(self) -> bool:
         return self.result.exists()
 
+    @property
+    def submitted(self) -> bool:
+        """Its Slurm job waits, runs or is over, and nobody has made its record yet."""
+        return self.job("job.json").exists() and not self.finished
+
 
 @dataclass(frozen=True, slots=True)
 class StudyDir:

@@ -79,8 +79,8 @@ START: tuple[Rule, ...] = (
         lambda spec, known: (
             spec.topology.machines > 1 and spec.launcher in BY_HAND and (spec.head is None or spec.machine is None)
         ),
-        "on={on} launcher={launcher}: give the same command on each machine with --out on a shared disk, head=NAME of the first "
-        "machine, and machine=0 there, machine=1 on the next; or use launcher=slurm+{launcher}",
+        "on={on} launcher={launcher}: use launcher=slurm+{launcher}; or start a single run on each machine by hand: the same "
+        "command with --out on a shared disk, head=NAME of the first machine, and machine=0 there, machine=1 on the next",
     ),
     Rule(
         "machine-exists",
@@ -99,7 +99,7 @@ START: tuple[Rule, ...] = (
         lambda spec, known: (
             (spec.head is not None or spec.port is not None) and not spec.in_queue and spec.topology.machines == 1
         ),
-        "head={head} port={port} with on={on}: ranks of one machine meet without either; leave them out",
+        "head= or port= with on={on}: ranks of one machine meet without either; leave them out",
     ),
     Rule(
         "rendezvous-has-a-place",

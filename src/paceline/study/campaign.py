@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from paceline.base.files import remove_tree
 from paceline.records.facts import TaskFacts
@@ -94,15 +94,21 @@ def run_all(
             watcher.ended(turn, record)
 
 
+# What a job asks for once, for all its runs: runs that differ in it cannot share one.
+_OF_THE_JOB = ("partition", "mem", "time", "account", "qos", "constraint", "gres", "activate", "sbatch", "head", "port")
+
+
 def in_jobs(coming: Sequence[Turn]) -> list[list[Turn]]:
-    """Which turns share a job: those with pack=true, in their order, are one; every other is by itself."""
+    """Which turns share a job: those with pack=true that ask for the same, in their order; every other is by itself."""
     jobs: list[list[Turn]] = []
-    packed: list[Turn] = []
+    packs: dict[tuple[Any, ...], list[Turn]] = {}
     for turn in coming:
         if turn.spec.in_queue and turn.spec.pack:
-            if not packed:
-                jobs.append(packed)
-            packed.append(turn)
+            asked = tuple(getattr(turn.spec, name) for name in _OF_THE_JOB)
+            if asked not in packs:
+                packs[asked] = []
+                jobs.append(packs[asked])
+            packs[asked].append(turn)
         else:
             jobs.append([turn])
     return jobs
@@ -120,7 +126,7 @@ def submit_all(coming: Sequence[Turn], *, facts: TaskFacts | None = None) -> lis
 
 def _submit(job: Sequence[Turn], facts: TaskFacts | None, *, after: int | None = None) -> int | None:
     """Nothing to do for turns that are not for a queue, or that an earlier command left in one."""
-    todo = [turn for turn in job if turn.spec.in_queue and not _under_way(turn)]
+    todo = [turn for turn in job if turn.spec.in_queue and not queued.waits_for(turn.run, turn.spec)]
     if not todo:
         return None
     for turn in todo:
@@ -128,15 +134,10 @@ def _submit(job: Sequence[Turn], facts: TaskFacts | None, *, after: int | None =
     return queued.submit([queued.Wish(turn.spec, turn.run, facts) for turn in todo], after=after)
 
 
-def _under_way(turn: Turn) -> bool:
-    """Submitted by this command or an earlier one, and still the same experiment."""
-    return queued.submitted(turn.run) and queued.key_of(turn.run) == turn.spec.key()
-
-
 def _clear(turn: Turn) -> None:
     """An attempt that was interrupted, or a record that no longer counts, gives way."""
     if turn.run.path.exists():
-        if queued.submitted(turn.run):
+        if turn.run.submitted:
             queued.cancel(turn.run)
         remove_tree(turn.run.path)
 

@@ -34,6 +34,10 @@ def check_room(run: RunDir) -> None:
     """A folder is ours to use when it is new, empty, or holds an unfinished run and nothing else."""
     if run.finished:
         raise BadInput(f"{run.path}: holds a finished run already; choose another --out, or remove it first")
+    if run.submitted:
+        raise BadInput(
+            f"{run.path}: holds another run whose Slurm job is not picked up yet; `paceline report` does that, or choose another --out"
+        )
     if not run.path.exists():
         return
     if not run.path.is_dir() or run.foreign():

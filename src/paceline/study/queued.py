@@ -33,14 +33,9 @@ class Wish:
     facts: TaskFacts | None = None
 
 
-def submitted(run: RunDir) -> bool:
-    """Its job was submitted, and nobody has made its record yet."""
-    return run.job("job.json").exists() and not run.finished
-
-
-def key_of(run: RunDir) -> str:
-    """Which experiment a folder was made for."""
-    return Spec.model_validate(read_json(run.spec)).key()
+def waits_for(run: RunDir, spec: Spec) -> bool:
+    """This very experiment was submitted, by this command or an earlier one, and its record is still to be made."""
+    return run.submitted and Spec.model_validate(read_json(run.spec)).key() == spec.key()
 
 
 def number_of(run: RunDir) -> int:
@@ -109,7 +104,7 @@ def pick_up(root: Path) -> list[Record]:
     found: list[Record] = []
     for note in sorted(root.rglob("job/job.json")):
         run = RunDir(note.parent.parent)
-        if submitted(run) and (run.job("ended").exists() or queue.state(_attended(run).job).over):
+        if run.submitted and (run.job("ended").exists() or queue.state(_attended(run).job).over):
             with held(run):
                 found.append(_concluded(_attended(run)))
     return found
@@ -118,7 +113,9 @@ def pick_up(root: Path) -> list[Record]:
 def once(spec: Spec, run: RunDir, *, tick: Tick | None = None, facts: TaskFacts | None = None) -> Record:
     """One run to its record, wherever it runs: in a job, as one machine of several, or here."""
     if spec.in_queue:
-        return load(run.path) if submit([Wish(spec, run, facts)]) is None else attend(run, tick=tick)
+        if not waits_for(run, spec) and submit([Wish(spec, run, facts)]) is None:
+            return load(run.path)
+        return attend(run, tick=tick)
     if spec.machine:
         return help_out(spec, run, tick=tick)
     return run_once(spec, run, tick=tick, facts=facts)

@@ -20,8 +20,7 @@ from paceline.worker.tasks.order import training_pieces
 from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform.accelerated import Prepared
 from paceline.worker.transform.precision import Flow, disagreement
-from paceline.worker.world.collectives import together as together
-from paceline.worker.world.collectives import sum_
+from paceline.worker.world.collectives import sum_, together
 from paceline.worker.world.join import World
 
 

@@ -69,6 +69,11 @@ def test_runs_that_are_not_for_a_queue_are_never_packed(tmp_path: Path) -> None:
     assert in_jobs([packed[0], *here, packed[1]]) == [packed, here]
 
 
+def test_runs_that_ask_for_different_machines_are_not_packed_together(tmp_path: Path) -> None:
+    plain, other = turns(2, tmp_path, pack=True), turns(1, tmp_path / "x", pack=True, partition="low")
+    assert in_jobs([plain[0], *other, plain[1]]) == [plain, other]
+
+
 def test_left_alone_each_job_waits_for_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is there to submit the next one: Slurm itself keeps to max_jobs."""
     found = Queue(monkeypatch)
