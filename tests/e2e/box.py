@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import functools
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -52,6 +57,19 @@ class Box:
         return found.split() == ["idle"] * self.num_machines
 
 
+@functools.cache
+def claimed() -> IO[str]:
+    """The machine's one box, for this test session until it ends: a second session on the machine waits, or says why not."""
+    file = (Path(tempfile.gettempdir()) / "paceline-test-box.lock").open("w")
+    for _ in range(600):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        time.sleep(0.1)
+    file.close()
+    pytest.fail("another test session on this machine uses the cluster in a box; there is one only", pytrace=False)
+
+
 def needed() -> None:
     """Skips where there can be no box, with the reason. CI is root and has installed everything: there it is a failure."""
     try:
@@ -60,6 +78,7 @@ def needed() -> None:
         if os.environ.get("CI") and needs.is_root():
             pytest.fail(str(error), pytrace=False)
         pytest.skip(str(error))
+    claimed()
 
 
 @contextlib.contextmanager

@@ -68,10 +68,10 @@ class Desk:
         return process
 
     def end(self, process: subprocess.Popen[str]) -> tuple[int, str]:
-        """(exit code, stderr)."""
+        """(exit code, stderr without the line that says what `on` means)."""
         _, err = process.communicate(timeout=PATIENCE_S)
         assert "Traceback" not in err
-        return process.returncode, err
+        return process.returncode, "".join(line for line in err.splitlines(True) if not line.startswith("on="))
 
     def do(self, *words: str) -> tuple[int, str]:
         return self.end(self.start(*words))
@@ -125,7 +125,10 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 # ---- one run ----
 
 
-@pytest.mark.parametrize(("launcher", "victim"), [("local", 0), ("local", 1), ("torchrun", 1), ("spawn", 0)])
+@pytest.mark.parametrize(
+    ("launcher", "victim"),
+    [("local", 0), ("local", 1), ("torchrun", 1), ("spawn", 0), ("accelerate", 1), ("mpirun", 1)],
+)
 def test_a_killed_rank_ends_its_run_and_is_named(launcher: str, victim: int, desk: Desk) -> None:
     command = desk.start("run", "gated.py", *SHORT, "on=1x2", f"launcher={launcher}", "--out", "run")
     run = desk.meet()
@@ -138,7 +141,7 @@ def test_a_killed_rank_ends_its_run_and_is_named(launcher: str, victim: int, des
     assert said == f"paceline: killed: {record.why}\n"
 
 
-@pytest.mark.parametrize("launcher", ["local", "torchrun", "spawn"])
+@pytest.mark.parametrize("launcher", ["local", "torchrun", "spawn", "accelerate", "mpirun"])
 def test_ranks_die_with_a_killed_parent_and_the_same_command_works(launcher: str, desk: Desk) -> None:
     words = ("run", "gated.py", *SHORT, "on=1x2", f"launcher={launcher}", "--out", "run")
     command = desk.start(*words)

@@ -89,7 +89,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def cut(node: Machine) -> None:
-    """Pull a machine's cable: what it is sent is lost without a word. Slurm calls it down after about 20 seconds."""
+    """Pull a machine's cable: what it is sent is lost without a word. Slurm calls it down after about 30 seconds."""
     from paceline.commands import cluster
 
     cluster.cut(node)

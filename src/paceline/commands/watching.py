@@ -48,7 +48,10 @@ class Single(_Watcher):
         self._what = what
 
     def __enter__(self) -> Self:
-        self._line.keep(self._what.plan.said)
+        if (
+            self._what.plan.world_size > 1 or self._what.spec.in_queue
+        ):  # one process here: there is nothing to translate
+            self._line.keep(self._what.plan.said)
         return super().__enter__()
 
     def tick(self, elapsed_s: float, waiting: str) -> None:

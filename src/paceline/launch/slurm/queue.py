@@ -74,6 +74,10 @@ _ADVICE = (
     ("invalid qos", "give a qos= that exists and that you may use"),
     ("time limit", "give a shorter time="),
     ("unable to contact slurm controller", "the controller does not answer: is the cluster up?"),
+    (
+        "failed to fetch config",
+        "there is no Slurm cluster here: make one with `paceline cluster up`, or set SLURM_CONF",
+    ),
     ("configuration source", "there is no Slurm cluster here: make one with `paceline cluster up`, or set SLURM_CONF"),
 )
 
