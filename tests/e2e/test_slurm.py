@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -54,15 +55,19 @@ def wait_for(what: str, look: Callable[[], T | None], seconds: float = 60.0) -> 
     raise AssertionError(f"{what}: not within {seconds:g} s")
 
 
-def largest_difference(a: dict[str, Any], b: dict[str, Any]) -> float:
-    """Per tensor, the norm of the difference over the norm of the tensor; the largest of them."""
-    import numpy as np
+# A bias in front of BatchNorm changes nothing, so its gradient is zero but for rounding, which Adam turns into steps; the
+# running mean follows it. Where the order of a sum differs (MPI and gloo, beyond two ranks) these two drift, and only they.
+IDLE = ("linear1.bias", "norm.running_mean")
 
+
+def largest_difference(a: dict[str, Any], b: dict[str, Any], *, without: Sequence[str] = ()) -> float:
+    """Per tensor, the norm of the difference over the norm of the tensor; the largest of them."""
     left, right = load_file(a["weights"]), load_file(b["weights"])
     assert left.keys() == right.keys()
     return max(
         float(np.linalg.norm(left[name].astype("f8") - right[name])) / max(1e-30, float(np.linalg.norm(left[name].astype("f8"))))
         for name in left
+        if name not in without
     )  # fmt: skip
 
 
@@ -95,7 +100,8 @@ def test_one_model_through_every_launcher(what: tuple[str, ...], box: Box, tmp_p
     first = records[0]
     for how, record in zip(THROUGH, records, strict=True):
         assert record["test"]["accuracy"] == first["test"]["accuracy"], how
-        assert largest_difference(first, record) <= 1e-6, how
+        drifts = IDLE if "backend=mpi" in how and len(record["ranks"]) > 2 else ()
+        assert largest_difference(first, record, without=drifts) <= 1e-6, how
 
 
 def test_the_header_and_the_script_are_kept(box: Box, tmp_path: Path) -> None:

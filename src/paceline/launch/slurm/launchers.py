@@ -31,8 +31,7 @@ def job_name(task: str) -> str:
 
 
 def sruns_words(log: str) -> Outcome | None:
-    if match := _TASK.search(log):
-        return by_signal(f"rank {match[2]} on {match[1]}", _SIGNALS[match[3]])
+    """The cause before its consequences: srun kills what it had started when it could not start the rest."""
     if match := _SILENT.search(log):
         return failed(
             "launch", f"{match[1]} does not answer Slurm ({match[2]}): the machine, its slurmd or its link is down"
@@ -45,6 +44,8 @@ def sruns_words(log: str) -> Outcome | None:
         )
     if match := _UNABLE.search(log):
         return failed("launch", f"srun could not start the processes: {match[1]}")
+    if match := _TASK.search(log):
+        return by_signal(f"rank {match[2]} on {match[1]}", _SIGNALS[match[3]])
     return None
 
 
