@@ -139,7 +139,7 @@ def test_torchruns_table_is_read() -> None:
         ("slurm+srun", "srun: error: node1: task 3: Segmentation fault", "crash", "rank 3 on node1 crashed with SIGSEGV"),
         ("slurm+srun", "srun: error: node1: task 1: Terminated", None, None),
         ("slurm+srun", "srun: error: Task launch for StepId=1.0 failed on node n1: Socket timed out", "launch", "n1 does not answer"),
-        ("slurm+srun", "srun: error: Task launch for StepId=1.0 failed on node n1: x\nsrun: error: n0: task 0: Killed", "launch", "n1 does"),
+        ("slurm+srun", "srun: error: Task launch for StepId=1.0 failed on node n1: x\nsrun: error: n0: task 0: Killed", "launch", "n1"),
         ("slurm+srun", "srun: error: Invalid MPI type 'pmix', --mpi=list", "launch", "srun cannot use its plug-in --mpi=pmix"),
         ("slurm+torchrun", "srun: error: Unable to create step for job 7: Invalid", "launch", "srun could not start"),
         ("slurm+mpirun", "mpirun noticed that process rank 0 with PID 7 on node n1 exited on signal 11", "crash", "rank 0 crashed"),
