@@ -46,3 +46,27 @@ def test_features_and_a_study_of_one_cell(tmp_path: Path) -> None:
     record = paceline.run("features", out=tmp_path / "run", epochs=1, num_train=10_000)
     assert record.completed, record.why
     assert record["applied"]["device"] == "cuda"
+
+
+def test_nccl_is_what_carries_the_messages(tmp_path: Path) -> None:
+    """One rank is all that one GPU allows: the group is made of NCCL and read back as such; messages between ranks are not shown."""
+    record = paceline.run("mnist-convnet", out=tmp_path / "run", backend="nccl", steps=20)
+    assert record.completed, record.why
+    assert record["applied"]["backend"] == "nccl"
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp16", "float16"), ("bf16", "bfloat16"), ("fp32", "float32")])
+def test_accelerate_applies_what_is_asked(precision: str, dtype: str, tmp_path: Path) -> None:
+    """On a GPU fp16 through accelerate is really fp16: the dtypes are those that the layers gave."""
+    record = paceline.run("mnist-convnet", out=tmp_path / "run", wrap="accelerate", precision=precision, steps=50)
+    assert record.completed, record.why
+    assert record["applied"]["precision"] == precision
+    assert dtype in record["applied"]["dtypes"]["compute"]
+    assert record["applied"]["dtypes"]["parameters"] == ["float32"]
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_launchers_on_a_gpu(launcher: str, tmp_path: Path) -> None:
+    record = paceline.run("mnist-convnet", out=tmp_path / "run", launcher=launcher, steps=20)
+    assert record.completed, record.why
+    assert record["applied"]["device"] == "cuda"
