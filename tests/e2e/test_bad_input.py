@@ -112,7 +112,25 @@ COMBINATIONS = {
     "a rank without a sample": refused("run features batch=1 on=1x2", "batch=1 on 2 ranks", "use batch=2 or more"),
     "more ranks than GPUs": refused("run features device=cuda on=1x64 batch=64", "device=cuda", "use", "device=cpu"),
     "momentum with adam": refused("run features momentum=0.5", "adam has no momentum", "use sgd or rmsprop"),
-    "backend": refused("run features backend=nccl", "backend=nccl: must be 'gloo'"),
+    "backend": refused("run features backend=nccl device=cpu", "backend=nccl with device=cpu", "use backend=gloo"),
+    "no such backend": refused("run features backend=mp", "backend=mp: must be 'gloo', 'mpi' or 'nccl'", "did you mean 'mpi'?"),
+    "mpi by torchrun": refused("run features launcher=torchrun backend=mpi", "MPI itself started", "use launcher=mpirun"),
+    "no such launcher": refused("run features launcher=slurm+torchun", "did you mean 'slurm+torchrun'?"),
+    "two machines by torchrun": refused("run features on=2x1 launcher=torchrun", "use launcher=slurm+torchrun", "machine=0"),
+    "machine without a folder": refused(
+        "run features on=2x1 launcher=torchrun head=a machine=1", "machine=1: give --out too", "on a disk they share"
+    ),
+    "machine in a study": refused("study features on=2x1 launcher=torchrun head=a machine=1", "only a single run", "slurm+"),
+    "slurm words without slurm": refused("run features partition=main mem=2G", "partition=main mem=2G with launcher=local"),
+    "memory with a unit of its own": refused("run features launcher=slurm+srun mem=3Q", "mem=3Q"),
+    "a word that is two": refused("run features launcher=slurm+srun 'partition=a b'", "partition=a b"),
+    "a partition with a command in it": refused("run features launcher=slurm+srun 'partition=$(reboot)'", "partition=$(reboot)"),
+    "a port for kings": refused("run features on=2x1 launcher=torchrun head=a machine=0 port=80", "port=80"),
+    "nothing to detach": refused("run features steps=1 --detach", "--detach with launcher=local", "use a slurm+ launcher"),
+    "fp16 that would be dropped": refused("run features wrap=accelerate precision=fp16 device=cpu", "trains in fp32"),
+    "mixed precision of our own": refused("run features precision=bf16", "only wrap=accelerate applies"),
+    "a cluster of none": refused("cluster up --machines 0 --cores 1", "machines"),
+    "a link of no speed": refused("cluster up --machines 2 --cores 1 --link fast", "--link"),
     "workers without work": refused("run features workers=2", "in memory already", "leave it out"),
     "target in percent": refused("run features target=97", "target=97", "97 % is 0.97"),
     "target without a direction": refused("run {t}/wrong_figures.py:OwnScore target=1", "which way", "better = 'higher'"),
@@ -352,15 +370,16 @@ def test_bad_input(name: str, paceline, tmp_path: Path) -> None:
     assert "Traceback" not in done.stdout + done.stderr
     missing = [text for text in case.says if text not in done.stderr]
     assert not missing, done.stderr
+    spoken = "".join(line for line in done.stderr.splitlines(True) if not line.startswith("on="))  # what `on` means
     if not case.usage:
-        lines = done.stderr.splitlines()
+        lines = spoken.splitlines()
         assert 1 <= len(lines) <= MOST_LINES, done.stderr
         assert all(line.startswith("paceline: ") for line in lines), done.stderr
     if case.kind is None:
         assert done.stdout == ""
         assert _contents(tmp_path) == before, "what was refused leaves no trace"
     else:
-        _check_failed_run(case.kind, done.stderr, tmp_path / "run", paceline)
+        _check_failed_run(case.kind, spoken, tmp_path / "run", paceline)
 
 
 def _check_failed_run(kind: str, said: str, run: Path, paceline) -> None:
