@@ -111,7 +111,7 @@ def test_the_header_and_the_script_are_kept(box: Box, tmp_path: Path) -> None:
     run = RunDir(Path(record["run_dir"]))
     log = run.job("job.log").read_text()
     assert "node list:      node[0-1]" in log and "master address: node0" in log and "tasks per node: 1" in log
-    assert f"master port:    {20000 + record['queue']['job'] % 20000}" in log
+    assert f"master port:    {20000 + record['queue']['job'] % 12000}" in log
     assert "#SBATCH --mem=500M" in run.job("script.sh").read_text()
     machines = json.loads(run.machines.read_text())["machines"]
     assert [machine["host"] for machine in machines] == ["node0", "node1"]
@@ -307,9 +307,6 @@ def test_cancelled_from_outside_and_the_study_goes_on(box: Box, desk: Desk) -> N
         "study", "gated.py", "on=2x1", "launcher=slurm+srun", "batch=8,16", "steps=4", "--repeats", "1", "--json"
     )
     hold = desk.folder / "hold"
-    hold.unlink()  # the trial run comes first
-    wait_for("the trial is over", lambda: next(iter(desk.folder.rglob(".trial/result.json")), None))
-    hold.touch()
     wait_for("the ranks train", lambda: desk.training(2))
     subprocess.run(["scancel", str(desk.job())], env={**os.environ, **queue.cluster()}, check=True)
     wait_for("the first row", lambda: len(list(desk.folder.glob("runs/*/cells/*/*/result.json"))) == 1 or None)
@@ -351,20 +348,44 @@ def test_detached_and_picked_up(box: Box, tmp_path: Path) -> None:
     jobs = paceline(*words, "--detach", folder=tmp_path)["jobs"]
     assert len(jobs) == 2
     wait_for("both jobs are over", lambda: all(queue.state(job).over for job in jobs) or None, 60)
+    again = paceline(*words, folder=tmp_path)
+    assert [(cell["outcome"], cell["n"]) for cell in again["cells"]] == [("completed", 1)] * 2
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/cells/*/*/result.json")]
+    assert sorted(record["queue"]["job"] for record in records) == jobs, "nothing is run twice"
     found = paceline("report", "runs/mnist-convnet_on", folder=tmp_path)
     assert [cell["outcome"] for cell in found["cells"]] == ["completed", "completed"]
-    again = paceline(*words, folder=tmp_path)
-    assert [cell["n"] for cell in again["cells"]] == [1, 1], "nothing is run twice"
+
+
+def test_a_detached_run_is_reported_on_when_it_is_over(box: Box, desk: Desk) -> None:
+    words = ("run", "gated.py", "on=2x1", "launcher=slurm+srun", *SHORT, "--out", "run")
+    submitted = paceline(*words, "--detach", folder=desk.folder)
+    wait_for("the ranks train", lambda: desk.training(2))
+    early = subprocess.run(
+        [sys.executable, "-m", "paceline", "report", "run"], cwd=desk.folder, capture_output=True, text=True
+    )
+    assert early.returncode == 2 and f"job {submitted['job']} is RUNNING" in early.stderr
+    (desk.folder / "hold").unlink()
+    record = paceline(*words, folder=desk.folder)
+    assert record["outcome"] == "completed" and record["queue"]["job"] == submitted["job"], (
+        "the same command waits for it"
+    )
 
 
 def test_interrupted_the_job_is_cancelled(box: Box, desk: Desk) -> None:
     process = desk.start("run", "gated.py", "on=2x1", "launcher=slurm+srun", *SHORT)
     wait_for("the ranks train", lambda: desk.training(2))
+    job, run = desk.job(), desk.run()
+    assert run is not None
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == 130
-    assert queue.state(desk.job()).word == "CANCELLED"
+    assert queue.state(job).word in ("CANCELLED", "COMPLETING")
     assert not left_after(desk.folder, seconds=10)
+    (desk.folder / "hold").unlink()
+    again = paceline(
+        "run", "gated.py", "on=2x1", "launcher=slurm+srun", *SHORT, "--out", str(run.path), folder=desk.folder
+    )
+    assert again["outcome"] == "completed", "what we cancelled ourselves gives way to the same command"
 
 
 def test_a_packed_study_is_one_job(box: Box, tmp_path: Path) -> None:

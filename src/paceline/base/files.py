@@ -130,6 +130,10 @@ def locked(path: Path, *, why: str) -> Generator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BadInput(why) from None
+        except OSError as error:
+            raise RunFailed(
+                f"{path}: this file system has no locks ({error.strerror}); put --out on another one", kind="disk"
+            ) from None
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -29,12 +30,16 @@ Detach = Annotated[
 _TOO_EARLY = "interrupted while the task was being looked at; no run was started"
 
 
-def _leave(jobs: list[int]) -> bool:
+def _leave(jobs: list[int], hush: Callable[[], None]) -> bool:
     """Ctrl-C while a job waits or runs: without a terminal nobody can answer, and nothing is left behind."""
+    hush()
     if not sys.stdin.isatty() or not sys.stderr.isatty():
         return False
     numbers = ", ".join(map(str, jobs))
-    return not typer.confirm(f"\ncancel Slurm job {numbers}? (no: it goes on without us)", default=True, err=True)
+    try:
+        return not typer.confirm(f"\ncancel Slurm job {numbers}? (no: it goes on without us)", default=True, err=True)
+    except typer.Abort:  # Ctrl-C again: an answer too
+        return False
 
 
 def run(
@@ -62,12 +67,17 @@ def run(
         say_all([] if as_json else show.planned_run(what))
         return
     if detach:
-        submitted = run.submit(what)
+        try:
+            submitted = run.submit(what)
+        except PacelineError as error:
+            if as_json:
+                print_json(run.refused(task, words or [], error))
+            raise
         print_json(submitted) if as_json else say(run.said_of(submitted))
         raise typer.Exit(0 if submitted["outcome"] == "submitted" else 1)
     try:
         with watching.Single(console(stderr=True), what) as watcher:
-            record = run.start(what, tick=watcher.tick, leave=_leave)
+            record = run.start(what, tick=watcher.tick, leave=lambda jobs: _leave(jobs, watcher.hush))
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; what the ranks wrote so far is in {what.run.path}") from None
     if as_json:
@@ -125,7 +135,9 @@ def study(
         try:
             what, look = study.look_ahead(what, budget_s=budget_s, most=repeats)
             with watching.Many(console(stderr=True), what, look, retry=retry) as watcher:
-                reported = study.start(what, watcher, retry=retry, deadline_s=budget_s, leave=_leave)
+                reported = study.start(
+                    what, watcher, retry=retry, deadline_s=budget_s, leave=lambda jobs: _leave(jobs, watcher.hush)
+                )
         except KeyboardInterrupt:
             raise Interrupted("interrupted; nothing finished is lost: the same command goes on from here") from None
     if as_json:

@@ -10,7 +10,7 @@ from paceline.base.files import write_text
 from paceline.records.findings import StudyFindings
 from paceline.records.layout import RunDir, StudyDir
 from paceline.records.study import StudyRecord, load_study, loose_study
-from paceline.study.queued import pick_up
+from paceline.study.queued import pick_up, waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ def read(path: Path) -> Reported:
     if not path.is_dir():
         raise BadInput(f"{path}: is a file; give the folder of a study or a run")
     pick_up(path)  # runs whose jobs have ended since somebody last looked
+    if RunDir(path).submitted:
+        raise BadInput(f"{path}: {waiting(RunDir(path))}")
     study = load_study(path) if StudyDir(path).plan.exists() else loose_study(path)
     return Reported(study, findings(study))
 

@@ -50,6 +50,10 @@ def ready(task: str, asked: Mapping[str, Any], *, out: str | PathLike[str] | Non
     prepared = prepare(task, asked)
     spec = prepared.spec(asked)
     run = RunDir(Path(out).resolve() if out is not None else fresh_folder(task).resolve())
+    if not str(run.path).isprintable():
+        raise BadInput(
+            f"--out {str(run.path)!r}: a folder whose name cannot be printed cannot be told to a launcher; choose another"
+        )
     if spec.machine is not None and out is None:
         raise BadInput(
             f"machine={spec.machine}: give --out too, the same folder on every machine, on a disk they share"
@@ -93,6 +97,8 @@ def submit(what: Ready) -> dict[str, Any]:
         raise BadInput(
             f"--detach with launcher={what.spec.launcher}: only a job in a queue goes on without us; use a slurm+ launcher"
         )
+    if queued.waits_for(what.run, what.spec):
+        raise BadInput(f"{what.run.path}: {queued.waiting(what.run)}")
     job = queued.submit([queued.Wish(what.spec, what.run, what.prepared.facts)])
     if job is None:
         return load(what.run.path).plain
@@ -125,7 +131,8 @@ def settle(runs: Iterable[RunDir], leave: Leave | None) -> None:
             f"left in the queue: job {', '.join(map(str, numbers))}; the same command, or `paceline report`, picks up what they bring"
         )
     for run in waiting:
-        queued.cancel(run)
+        if run.submitted:  # several runs may be in one job: the first cancels it for all
+            queued.cancel(run)
 
 
 def run(task: str | PathLike[str], *, out: str | PathLike[str] | None = None, **settings: Any) -> Record:

@@ -161,9 +161,9 @@ def start(
     try:
         run_all(coming, watcher, facts=what.prepared.facts, deadline_s=deadline_s)
     except KeyboardInterrupt:
-        settle((turn.run for turn in coming), leave)
         left = sum(not turn.run.finished for turn in what.all_turns())
         write_html(read(what.folder.path), what.folder.html)
+        settle((turn.run for turn in coming), leave)
         raise Interrupted(
             f"interrupted with {left} of {len(what.all_turns())} runs to go; nothing finished is lost: "
             f"the same command goes on from here (so far: {what.folder.html})"
@@ -185,6 +185,14 @@ def _coming(what: Ready, *, retry: bool) -> list[Turn]:
 def submit(what: Ready, *, retry: bool = False) -> list[int]:
     """`--detach`: every run that is not done, in the queue; the numbers of its jobs."""
     coming = _coming(what, retry=retry)
+    try:
+        return _submitted(what, coming)
+    except KeyboardInterrupt:
+        settle((turn.run for turn in coming), None)
+        raise
+
+
+def _submitted(what: Ready, coming: list[Turn]) -> list[int]:
     if here := [turn.label for turn in coming if not turn.spec.in_queue]:
         raise BadInput(f"--detach: {here[0]} is no job in a queue; use a slurm+ launcher for every cell")
     return submit_all(coming, facts=what.prepared.facts)

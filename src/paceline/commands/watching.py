@@ -34,6 +34,10 @@ class _Watcher:
         self._line.__enter__()
         return self
 
+    def hush(self) -> None:
+        """No more moving line: somebody is to be asked something."""
+        self._line.__exit__()
+
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.base.errors import RunFailed
@@ -32,15 +34,19 @@ def ask(
     *,
     env: Mapping[str, str] | None = None,
     unless_set: Mapping[str, str] | None = None,
+    without: str | None = None,
     timeout_s: float = 30.0,
 ) -> Answer:
     """Run a program to its end; `env` is added to ours, `unless_set` only where we have no such variable.
 
+    Variables whose name begins with `without` are kept from it: SBATCH_* would overrule the script it is given.
+
     A program that is not there, or does not answer, is a failed run.
     """
+    ours = {name: value for name, value in os.environ.items() if without is None or not name.startswith(without)}
     try:
         done = subprocess.run(
-            list(argv), env={**(unless_set or {}), **os.environ, **(env or {})}, stdin=subprocess.DEVNULL,
+            list(argv), env={**(unless_set or {}), **ours, **(env or {})}, stdin=subprocess.DEVNULL,
             capture_output=True, timeout=timeout_s,
         )  # fmt: skip
     except FileNotFoundError:
@@ -48,3 +54,14 @@ def ask(
     except subprocess.TimeoutExpired:
         raise RunFailed(f"{' '.join(argv[:2])} did not answer within {timeout_s:g} s", kind="launch") from None
     return Answer(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Generator[None]:
+    """What must not be left half done (a job submitted and not written down) ends first; the signal is heard afterwards."""
+    words = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, words)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

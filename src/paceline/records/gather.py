@@ -116,7 +116,7 @@ def judge(ranks: Sequence[_Rank], run: RunDir, ended: Ended) -> Outcome:
     for end in ended.exits:
         if end.code < 0 and not end.ours:
             return by_signal(end.who if end.rank is None else f"rank {end.rank}", end.code)
-    launcher = [event for event in read(run.launcher_events) if isinstance(event, Broke)]
+    launcher = [event for path in run.launcher_files() for event in read(path) if isinstance(event, Broke)]
     broken = [rank.broke for rank in ranks if rank.broke] + launcher
     causes = [event for event in broken if event.kind != "peer"]
     if causes:

@@ -76,10 +76,12 @@ class RunDir:
     def event_files(self) -> list[Path]:
         return sorted((self.path / "events").glob("rank_*.jsonl"))
 
-    @property
-    def launcher_events(self) -> Path:
-        """What a mother process (spawn) saw of its ranks."""
-        return self.path / "events" / "launcher.jsonl"
+    def launcher_events(self, machine: int = 0) -> Path:
+        """What a mother process (spawn) saw of its ranks, or a machine of the others; one file each, as no disk appends for several."""
+        return self.path / "events" / f"launcher_{machine:05d}.jsonl"
+
+    def launcher_files(self) -> list[Path]:
+        return sorted((self.path / "events").glob("launcher_*.jsonl"))
 
     @property
     def machines(self) -> Path:

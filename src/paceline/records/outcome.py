@@ -8,17 +8,17 @@ from typing import Literal
 Status = Literal["completed", "failed", "skipped"]
 
 # Failures that say nothing about the spec: the same command runs them again.
-TRANSIENT = frozenset({"killed", "lost", "preempted"})
+TRANSIENT = frozenset({"killed", "lost", "preempted", "queue"})
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """completed; failed(kind, why); skipped(why) when a rule refused it before launch.
 
-    Kinds of failure: task (the user's code raised), nonfinite, data, mismatch (asked != got), inexact
-    (a sample was missed or counted twice), exit (a process left early), killed (by a signal, or scancel),
-    timeout, launch (the launcher itself failed), preempted (Slurm's time limit, or another job), memory,
-    lost (a machine or a link, or no trace of why).
+    Kinds of failure: task (the user's code raised), nonfinite, data, mismatch (asked != got), inexact (a sample was
+    missed or counted twice), exit (a process left early), killed (by a signal, or scancel), timeout, launch (the
+    launcher itself failed), queue (Slurm could not be asked, or takes no more jobs now), preempted (Slurm's time
+    limit, or another job), memory, lost (a machine or a link, or no trace of why).
     """
 
     status: Status

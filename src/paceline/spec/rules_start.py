@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 from paceline.spec.rule import Rule
 from paceline.spec.run import Spec
@@ -19,6 +20,49 @@ def queue_words(spec: Spec) -> list[str]:
         name: getattr(spec, name) for name, field in Queue.model_fields.items() if getattr(spec, name) != field.default
     }
     return [f"{name}={value}" for name, value in asked.items() if name != "cpus_per_task" or value != 1]
+
+
+# What would undo the script: its size, its files, or how often it runs. The rest of them are settings.
+_OURS = frozenset(
+    {
+        "--array",
+        "--requeue",
+        "--no-requeue",
+        "--output",
+        "--error",
+        "--open-mode",
+        "--chdir",
+        "--wrap",
+        "--wait",
+        "--export",
+        "--export-file",
+        "--nodes",
+        "--ntasks",
+        "--ntasks-per-node",
+        "--cpus-per-task",
+        "--job-name",
+        "--partition",
+        "--mem",
+        "--time",
+        "--account",
+        "--qos",
+        "--constraint",
+        "--gres",
+        "--dependency",
+        "--parsable",
+        "--test-only",
+    }
+)
+
+
+def sbatch_words(text: str) -> list[str] | None:
+    """The options one by one; None where they are not such options."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return None
+    good = all(word.startswith("--") and word.isprintable() and " " not in word for word in words)
+    return words if good else None
 
 
 START: tuple[Rule, ...] = (
@@ -115,11 +159,15 @@ START: tuple[Rule, ...] = (
     ),
     Rule(
         "sbatch-options-in-form",
-        lambda spec, known: (
-            spec.sbatch is not None and any(not w.startswith("--") or not w.isprintable() for w in spec.sbatch.split())
-        ),
-        "sbatch={sbatch}: give sbatch options as they are typed, each beginning with --, for example "
+        lambda spec, known: spec.sbatch is not None and sbatch_words(spec.sbatch) is None,
+        "sbatch={sbatch}: give sbatch options as they are typed, each one word that begins with --, for example "
         "'--exclusive --mail-type=END'",
+    ),
+    Rule(
+        "sbatch-options-of-ours",
+        lambda spec, known: any(word.partition("=")[0] in _OURS for word in sbatch_words(spec.sbatch or "") or []),
+        "sbatch={sbatch}: nodes, tasks, output, restarts and arrays are Paceline's own to say, and partition, mem, time and the like "
+        "are settings of their own; leave such options out",
     ),
     Rule(
         "activate-exists",

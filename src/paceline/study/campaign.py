@@ -83,13 +83,14 @@ def run_all(
                 labels = {other.label for other in coming if other.repeat == block}
                 expected = sum(walls.get(label, 0.0) for label in labels)
                 if deadline_s is not None and walls and time.monotonic() - began + expected > deadline_s:
+                    _withdraw(coming)
                     return
             watcher.starting(turn)
             # The queue is kept as full as max_jobs allows: while one run is waited for, the next ones wait for machines.
             while submitted < min(index + turn.spec.max_jobs, len(jobs)):
                 _submit(jobs[submitted], facts)
                 submitted += 1
-            record = _run(turn, watcher, facts)
+            record = _run(turn, job, watcher, facts)
             walls[turn.label] = record.time["wall_s"]
             watcher.ended(turn, record)
 
@@ -116,12 +117,20 @@ def in_jobs(coming: Sequence[Turn]) -> list[list[Turn]]:
 
 def submit_all(coming: Sequence[Turn], *, facts: TaskFacts | None = None) -> list[int]:
     """Every job of a study at once, for nobody to wait for: each may start when the one `max_jobs` before it is over."""
-    numbers: list[int] = []
+    numbers = sorted({queued.number_of(turn.run) for turn in coming if turn.run.submitted})  # of an earlier command
+    known = len(numbers)
     for job in in_jobs(coming):
         most = job[0].spec.max_jobs
         number = _submit(job, facts, after=numbers[-most] if len(numbers) >= most else None)
         numbers += [] if number is None else [number]
-    return numbers
+    return numbers[known:]
+
+
+def _withdraw(coming: Sequence[Turn]) -> None:
+    """Jobs submitted ahead of a deadline that has come: they would run on, outside the study."""
+    for turn in coming:
+        if turn.run.submitted:
+            queued.cancel(turn.run)
 
 
 def _submit(job: Sequence[Turn], facts: TaskFacts | None, *, after: int | None = None) -> int | None:
@@ -142,11 +151,13 @@ def _clear(turn: Turn) -> None:
         remove_tree(turn.run.path)
 
 
-def _run(turn: Turn, watcher: Watcher, facts: TaskFacts | None) -> Record:
+def _run(turn: Turn, job: Sequence[Turn], watcher: Watcher, facts: TaskFacts | None) -> Record:
     def tick(elapsed_s: float, waiting: str) -> None:
         watcher.ticking(turn, elapsed_s, waiting)
 
     if not turn.spec.in_queue:
         _clear(turn)
         return run_once(turn.spec, turn.run, tick=tick, facts=facts)
+    if not turn.run.finished and not turn.run.submitted:  # packed behind a run that took the job with it
+        _submit(job[job.index(turn) :], facts)
     return load(turn.run.path) if turn.run.finished else queued.attend(turn.run, tick=tick)

@@ -55,7 +55,9 @@ def outlook(
     known = from_runs(done)
     if set(known) >= set(specs):
         return Outlook(known, "from the runs that are done")
-    short = specs[baseline].model_copy(update={"steps": TRIAL_STEPS, "epochs": None, "target": None, "pack": False})
+    if specs[baseline].in_queue:  # a trial would wait in the queue like any run, and hold up what it is meant to plan
+        return Outlook(known, "unknown until every cell has run once in the queue")
+    short = specs[baseline].model_copy(update={"steps": TRIAL_STEPS, "epochs": None, "target": None})
     run = folder.trial
     trial = load(run.path) if run.finished else None
     if trial is None or trial["key"] != short.key():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.base.errors import RunFailed
-from paceline.base.files import read_json, write_json, write_text
+from paceline.base.errors import BadInput, RunFailed
+from paceline.base.files import read_json, remove_file, write_json, write_text
+from paceline.launch.command import uninterrupted
 from paceline.launch.plan import LAUNCHERS
 from paceline.launch.slurm import queue
 from paceline.launch.slurm.attend import Attended
@@ -43,42 +45,56 @@ def number_of(run: RunDir) -> int:
 
 
 def submit(wishes: Sequence[Wish], *, after: int | None = None) -> int | None:
-    """One job for these runs, in this order; its number. None when sbatch refused it: then every run has a record that says so."""
-    for wish in wishes:
-        check_room(wish.run)
-        with held(wish.run):
+    """One job for these runs, in this order; its number. None when sbatch refused it: then every run has a record that says so.
+
+    The folders are ours until the job's number is in them: a second command would clear them under the job.
+    """
+    with contextlib.ExitStack() as stack:
+        for wish in wishes:
+            check_room(wish.run)
+            stack.enter_context(held(wish.run))
             make_room(wish.run)
             write_down(wish.spec, wish.run, facts=wish.facts)
             write_text(wish.run.log("preflight", "err"), "")  # the job's shell needs the folders to be there
-    first = wishes[0].run
-    script = _script(wishes)
-    write_text(first.job("script.sh"), script)
-    submitted_t = time.time()
-    try:
-        job = queue.submit(first.job("script.sh"), folder=first.path, after=after)
-    except RunFailed as error:
-        for wish in wishes:
-            said = Ended(submitted_t, 0.0, said=failed(error.kind, error.why))
-            conclude(wish.spec, wish.run, LAUNCHERS.load(wish.spec.launcher)(), said)
-        return None
-    before: RunDir | None = None
-    for wish in wishes:
-        note = {"schema": 1, "job": job, "submitted_t": submitted_t, "after": str(before.path) if before else None}
-        write_json(wish.run.job("job.json"), note)
-        before = wish.run
+        first = wishes[0].run
+        write_text(first.job("script.sh"), _script(wishes))
+        submitted_t = time.time()
+        try:
+            with uninterrupted():
+                job = queue.submit(first.job("script.sh"), log=first.job("job.log"), after=after)
+                _note(wishes, job, submitted_t)
+        except RunFailed as error:
+            for wish in wishes:
+                said = Ended(submitted_t, 0.0, said=failed(error.kind, error.why))
+                conclude(wish.spec, wish.run, LAUNCHERS.load(wish.spec.launcher)(), said)
+            return None
     return job
+
+
+def _note(wishes: Sequence[Wish], job: int, submitted_t: float) -> None:
+    """In each folder: the job, and the other runs in it, in order."""
+    together = [str(wish.run.path) for wish in wishes]
+    for wish in wishes:
+        write_json(wish.run.job("job.json"), {"schema": 1, "job": job, "submitted_t": submitted_t, "runs": together})
 
 
 def _script(wishes: Sequence[Wish]) -> str:
     sections: list[Section] = [LAUNCHERS.load(wish.spec.launcher)().section(wish.spec, wish.run) for wish in wishes]
-    first = wishes[0]
-    return render(sections, name=job_name(first.spec.task), log=first.run.job("job.log"))
+    return render(sections, name=job_name(wishes[0].spec.task))
+
+
+def _together(run: RunDir) -> list[RunDir]:
+    return [RunDir(Path(path)) for path in read_json(run.job("job.json"))["runs"]]
 
 
 def _attended(run: RunDir) -> Attended:
-    note = read_json(run.job("job.json"))
-    spec = Spec.model_validate(read_json(run.spec))
-    return Attended(int(note["job"]), run, spec, RunDir(Path(note["after"])) if note["after"] else None)
+    together = _together(run)
+    index = [other.path for other in together].index(run.path)
+    specs = [Spec.model_validate(read_json(other.spec)) for other in together if other.spec.exists()]
+    return Attended(
+        number_of(run), run, Spec.model_validate(read_json(run.spec)), after=together[index - 1] if index else None,
+        largest=max(specs, key=lambda spec: (spec.topology.machines, spec.topology.processes)), packed=len(together) > 1,
+    )  # fmt: skip
 
 
 def attend(run: RunDir, *, tick: Tick | None = None) -> Record:
@@ -89,25 +105,49 @@ def attend(run: RunDir, *, tick: Tick | None = None) -> Record:
 
 def _concluded(job: Attended, tick: Tick | None = None) -> Record:
     ended = job.wait(tick)
-    return conclude(job.spec, job.run, LAUNCHERS.load(job.spec.launcher)(), ended)
+    rest = [other for other in _together(job.run) if other.path != job.run.path]
+    record = conclude(job.spec, job.run, LAUNCHERS.load(job.spec.launcher)(), ended)
+    if job.cancelled:  # by us, because of this run: those packed behind it were not run, and are not to blame
+        _forget(rest)
+    return record
 
 
-def cancel(run: RunDir) -> int:
-    """End the job a run was submitted with; its number."""
-    job = _attended(run)
-    job.cancel()
-    return job.job
+def _forget(runs: Sequence[RunDir]) -> None:
+    """An attempt whose job was cancelled by us gives way, as any unfinished one."""
+    for run in runs:
+        if run.submitted and not run.job("ended").exists():
+            remove_file(run.job("job.json"))
+
+
+def cancel(run: RunDir) -> None:
+    """End the job a run was submitted with, and forget it: the next command starts anew."""
+    together = _together(run)
+    _attended(run).cancel()
+    _forget(together)
 
 
 def pick_up(root: Path) -> list[Record]:
     """The records of submitted runs below `root` whose jobs are over by now: nobody need have waited for them."""
     found: list[Record] = []
+    over: dict[int, bool] = {}
     for note in sorted(root.rglob("job/job.json")):
         run = RunDir(note.parent.parent)
-        if run.submitted and (run.job("ended").exists() or queue.state(_attended(run).job).over):
-            with held(run):
-                found.append(_concluded(_attended(run)))
+        if not run.submitted:
+            continue
+        number = number_of(run)
+        if run.job("ended").exists() or over.setdefault(number, queue.state(number).over):
+            with contextlib.suppress(BadInput), held(run):  # held by another command: that one makes the record
+                if run.submitted:
+                    found.append(_concluded(_attended(run)))
     return found
+
+
+def waiting(run: RunDir) -> str:
+    """What is known of a submitted run's job, for somebody who asks too early."""
+    number = number_of(run)
+    state = queue.state(number)
+    why = f" ({state.reason})" if state.reason else ""
+    return f"job {number} is {state.word}{why}; there is nothing to report yet"
 
 
 def once(spec: Spec, run: RunDir, *, tick: Tick | None = None, facts: TaskFacts | None = None) -> Record:

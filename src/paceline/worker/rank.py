@@ -73,15 +73,17 @@ def preflight_job(run: RunDir) -> None:
     """One machine of several, before its ranks: it finds the others, or says why not. Imports no torch."""
     from paceline.worker.world.preflight import check
 
+    where = meeting()
     try:
-        where = meeting()
         if where is None:
             raise RunFailed("where to meet is not set (PACELINE_HEAD, PACELINE_PORT)", kind="launch")
         check(run, where, clock=wall)
     except BaseException as error:
         failure = _as_failure(error)
         sys.stderr.write(f"{failure.why}\n")
-        EventLog(run.launcher_events).write(Broke(kind=failure.kind, why=failure.why, t=wall()))
+        EventLog(run.launcher_events(where.machine if where else 0)).write(
+            Broke(kind=failure.kind, why=failure.why, t=wall())
+        )
         leave_now(1)
     leave_now(0)
 

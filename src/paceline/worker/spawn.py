@@ -32,7 +32,7 @@ def spawn(run: RunDir) -> None:
         # A rank that broke by itself has said so in its own events; only a signal leaves no word.
         if error.exit_code < 0:
             outcome = by_signal(f"rank {error.error_index}", error.exit_code)
-            EventLog(run.launcher_events).write(
+            EventLog(run.launcher_events()).write(
                 Broke(kind=outcome.kind or "", why=outcome.why or "", rank=error.error_index, t=wall())
             )
         sys.exit(1)

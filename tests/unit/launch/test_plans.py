@@ -81,7 +81,7 @@ def test_a_pack_is_one_script() -> None:
     for index, on in enumerate(("2x1", "1x2", "1x1")):
         spec = Spec(task="features", on=on, launcher="slurm+mpirun", threads=1, cpus_per_task=1, pack=True, timeout=60)
         sections.append(SlurmMpirun().section(spec, RunDir(Path(f"/runs/cells/a b{index}"))))
-    script = render(sections, name="paceline-features", log=Path("/runs/cells/a b0/job/job.log"))
+    script = render(sections, name="paceline-features")
     lint(script)
     golden("slurm-pack", plain(script))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -29,13 +31,28 @@ def test_the_accounting_is_believed_first(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_without_accounting_the_controller_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = "JobId=7 JobName=x JobState=PENDING Reason=Resources Dependency=(null) NodeList=(null)\n"
+    line = "JobId=7 JobName=x JobState=PENDING Reason=Resources Dependency=(null) Partition=main NodeList=(null)\n"
     answers(monkeypatch, scontrol=Answer(0, line, ""))
-    assert queue.state(7) == State("PENDING", "Resources", "")
-    answers(monkeypatch, squeue=Answer(0, "RUNNING|None|node0\n", ""))
+    assert queue.state(7) == State("PENDING", "Resources", "", "main")
+    answers(monkeypatch, squeue=Answer(0, "RUNNING|None|node0|main\n", ""))
     assert queue.state(7).running
-    answers(monkeypatch)
+
+
+def test_forgotten_is_not_the_same_as_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, scontrol=Answer(1, "", "slurm_load_jobs error: Invalid job id specified"))
     assert queue.state(7) == State("GONE")
+    busy = Answer(1, "", "slurm_load_jobs error: Socket timed out on send/recv operation")
+    answers(monkeypatch, scontrol=busy)
+    assert not queue.state(7).over, "a controller that does not answer must not cost a running job"
+    answers(monkeypatch, scontrol=busy, sacct=Answer(0, "RUNNING|node0\n", ""))
+    assert queue.state(7).running
+
+
+def test_machines_that_will_come_back_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, sinfo=Answer(0, "node0|draining|main*|4\nnode1|idle|main*|4\n", ""))
+    assert queue.usable(None, cpus=1) == (2, [])
+    answers(monkeypatch, sinfo=Answer(1, "", "Unable to contact slurm controller"))
+    assert queue.usable(None, cpus=1) is None, "nothing follows from no answer"
 
 
 @pytest.mark.parametrize(
@@ -113,6 +130,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch, *words: str) -> Slurm:
 
 def test_the_jobs_own_clock_is_the_wall_time(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm(monkeypatch, "COMPLETED")
+    monkeypatch.setattr(attend, "_SHARED_DISK_S", 0.1)
     run.job("began").write_text("1000.5\n")
     run.job("ended").write_text("0 1012.0\n")
     ended = Attended(7, run, SPEC).wait()
@@ -129,6 +147,7 @@ def test_cancelled_from_outside(run: RunDir, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_machines_that_do_not_meet_are_given_up(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = slurm(monkeypatch, "RUNNING")
+    run.job("checking").write_text("1\n")
     ended = Attended(7, run, SPEC).wait()
     assert fake.cancelled and ended.said is not None and ended.said.kind == "launch"
     assert "did not find each other within 1 s" in str(ended.said.why) and "not even its log is here" in str(
@@ -156,6 +175,47 @@ def test_a_rank_that_lost_a_machine_ends_the_job(run: RunDir, monkeypatch: pytes
     log.close()
     assert Attended(7, run, SPEC).wait().said is None, "the rank's own word stands"
     assert fake.cancelled
+
+
+def test_a_run_that_went_well_waits_for_its_files(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network file system shows the last lines late: completed is not failed because of it."""
+    slurm(monkeypatch, "COMPLETED")
+
+    def late(seconds: float) -> None:
+        time.sleep(seconds)
+        run.job("began").write_text("1000\n")
+        run.job("ended").write_text("0 1010\n")
+        for rank in range(2):
+            log = EventLog(run.events(rank))
+            log.write(Broke(kind="x", why="the last word, whatever it is", t=1010.0, rank=rank))
+            log.close()
+
+    writer = threading.Thread(target=late, args=(0.5,))
+    writer.start()
+    ended = Attended(7, run, SPEC).wait()
+    writer.join()
+    assert ended.said is None and [end.code for end in ended.exits] == [0]
+
+
+def test_a_job_that_says_nothing_is_quoted_by_its_log(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm(monkeypatch, "FAILED")
+    run.job("job.log").write_text("node list: a\n/env/activate: line 3: module: command not found\n")
+    ended = Attended(7, run, SPEC).wait()
+    assert ended.said is not None and str(ended.said.why).endswith(
+        "it said: /env/activate: line 3: module: command not found"
+    )
+
+
+def test_the_check_before_the_ranks_is_quoted(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm(monkeypatch, "FAILED")
+    run.job("ended").write_text("66 1010\n")
+    run.log("preflight", "err").parent.mkdir()
+    run.log("preflight", "err").write_text("python: No module named paceline\n")
+    ended = Attended(7, run, SPEC).wait()
+    assert (
+        ended.said is not None
+        and ended.said.why == "the check before the ranks failed: python: No module named paceline"
+    )
 
 
 def test_a_time_limit_of_ours(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,7 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "rendezvous-has-a-place": (EVERYTHING, {"launcher": "slurm+srun", "on": "2x1", "rendezvous": "c10d"}),
     "queue-needs-slurm": (EVERYTHING, {"partition": "main"}),
     "sbatch-options-in-form": (EVERYTHING, {"launcher": "slurm+srun", "sbatch": "exclusive"}),
+    "sbatch-options-of-ours": (EVERYTHING, {"launcher": "slurm+srun", "sbatch": "--array=1-4"}),
     "activate-exists": (EVERYTHING, {"launcher": "slurm+srun", "activate": "/nowhere/activate"}),
     "accelerate-knows-the-backend": (EVERYTHING, {"launcher": "mpirun", "backend": "mpi", "wrap": "accelerate"}),
     "mixed-precision-has-a-maker": (EVERYTHING, {"precision": "bf16"}),

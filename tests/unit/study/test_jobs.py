@@ -31,6 +31,9 @@ class Queue:
         monkeypatch.setattr(queued, "attend", self.attend)
 
     def submit(self, wishes: Sequence[Wish], *, after: int | None = None) -> int:
+        for wish in wishes:
+            wish.run.job("x").parent.mkdir(parents=True)
+            wish.run.job("job.json").write_text("{}")
         self.jobs.append(([wish.run.path.name for wish in wishes], after))
         self.log.append("submit " + "+".join(self.jobs[-1][0]))
         return len(self.jobs)
@@ -53,7 +56,7 @@ def test_one_job_at_a_time_unless_more_are_allowed(tmp_path: Path, monkeypatch: 
     run_all(turns(3, tmp_path), Nobody())
     assert one.log == ["submit 0", "attend 0", "submit 1", "attend 1", "submit 2", "attend 2"]
     two = Queue(monkeypatch)
-    run_all(turns(3, tmp_path, max_jobs=2), Nobody())
+    run_all(turns(3, tmp_path / "two", max_jobs=2), Nobody())
     assert two.log == ["submit 0", "submit 1", "attend 0", "submit 2", "attend 1", "attend 2"]
 
 

@@ -156,7 +156,7 @@ def _slurm() -> Slurm:
 def _partition(marked: str, word: str, limit: str) -> Partition:
     """The star marks the default one. Which machines are usable is asked as a run would ask it."""
     name = marked.rstrip("*")
-    usable, broken = queue.usable(name, cpus=1)
+    usable, broken = queue.usable(name, cpus=1) or (0, [])
     return Partition(name, marked.endswith("*"), word, limit, usable, usable + len(broken), tuple(broken))
 
 

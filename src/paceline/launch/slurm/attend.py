@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from paceline.launch.slurm import queue
+from paceline.launch.slurm.launchers import sruns_words
 from paceline.launch.slurm.queue import State
+from paceline.launch.slurm.script import PREFLIGHT_FAILED
+from paceline.launch.slurm.signs import last_line, last_sign, lost_machine, numbers, present, unfinished
 from paceline.launch.supervise import Tick
-from paceline.records.events import Broke, read
 from paceline.records.gather import Ended, Exit
 from paceline.records.layout import RunDir
 from paceline.records.outcome import Outcome, failed
@@ -22,52 +23,53 @@ from paceline.spec.run import Spec
 
 _LOOK_S = 0.2
 _ASK_S = (0.5, 1.0, 2.0, 3.0, 5.0)  # between two questions to Slurm: longer and longer
+_HOPE_S = 30.0  # between two looks at whether there are machines for a job that waits
 _LAG_S = 3.0  # what a job wrote last may reach our disk a little after Slurm says that it is over
+_SHARED_DISK_S = 60.0  # and much later on a network file system: a run that went well is worth waiting for
 _LOST_S = 4.0  # for the others to say their word after one rank found a machine gone
 _SLACK_S = 3.0  # on top of meet_within: the machines say themselves what is wrong, if they can
+_PROLOG = 4.0  # times meet_within, from Slurm's "running" to the script's first line: sites do things in between
 _CANCEL_S = 10.0
 _TIMED_OUT = (124, 137)  # exit codes of timeout(1): asked, and made to leave
 
 
 @dataclass(slots=True)
 class Attended:
-    """What is known of a job while we wait for one of its runs."""
+    """What is known of a job while we wait for one of its runs. `largest` is the spec that needs most machines of the job."""
 
     job: int
     run: RunDir
     spec: Spec
     after: RunDir | None = None  # the run packed before this one in the same job
+    largest: Spec | None = None
+    packed: bool = False
     said: Outcome | None = None
     cancelled: bool = False
+    _running_at: float | None = field(default=None, init=False)
+    _checking_at: float | None = field(default=None, init=False)
+    _lost_at: float | None = field(default=None, init=False)
+    _hoped_at: float = field(default=0.0, init=False)
 
     def wait(self, tick: Tick | None = None) -> Ended:
         began, asked, turn = time.monotonic(), 0.0, 0
         state = State("PENDING")
-        quiet_since: float | None = None
-        lost_at: float | None = None
-        while True:
+        while not present(self.run.job("ended")):
             now = time.monotonic()
-            if self.run.job("ended").exists():
-                break
-            if now - asked >= _ASK_S[min(turn, len(_ASK_S) - 1)] or turn == 0:
+            if turn == 0 or now - asked >= _ASK_S[min(turn, len(_ASK_S) - 1)]:
                 state, asked, turn = queue.state(self.job), now, turn + 1
-                self._refuse_hopeless(state)
-            if state.over or self.said is not None:
-                self._linger(lambda: self.run.job("ended").exists(), _LAG_S if self.said is None else 0.0)
+                self._refuse_hopeless(state, now)
+            if state.over:
+                self._linger(
+                    lambda: present(self.run.job("ended")), _SHARED_DISK_S if state.word == "COMPLETED" else _LAG_S
+                )
                 break
-            if state.running and self._our_turn() and not self.run.machines.exists():
-                quiet_since = quiet_since or now
-                if now - quiet_since > self.spec.meet_within + _SLACK_S:
-                    self._give_up(self._nothing_heard(state))
-            if self._lost():
-                lost_at = lost_at or now
-                if now - lost_at > _LOST_S:
-                    self._give_up(None)
-                    break
+            self._refuse_silence(state, now)
+            if self.said is not None or self._has_lost_a_machine(now):
+                break
             if tick is not None:
                 tick(now - began, self._words(state))
             time.sleep(_LOOK_S)
-        return self._ended(state)
+        return self._ended()
 
     def cancel(self) -> None:
         """scancel, and wait a little for the job to be over: what is cancelled must not go on beside what comes next."""
@@ -85,82 +87,112 @@ class Attended:
         self.said = why
         self.cancel()
 
-    def _our_turn(self) -> bool:
-        return self.after is None or self.after.job("ended").exists()
-
-    def _lost(self) -> bool:
+    def _has_lost_a_machine(self, now: float) -> bool:
         """A rank has found another machine gone; Slurm itself may need minutes to see it."""
-        return any(
-            isinstance(event, Broke) and event.kind == "lost"
-            for rank in range(self.spec.topology.world_size)
-            for event in read(self.run.events(rank))
-        )
+        if self._lost_at is None and lost_machine(self.run, self.spec):
+            self._lost_at = now
+        if self._lost_at is None or now - self._lost_at < _LOST_S:
+            return False
+        self._give_up(None)  # the rank's own words stand
+        return True
 
-    def _refuse_hopeless(self, state: State) -> None:
-        """A job that waits for machines the partition has not got would wait for ever."""
-        if state.word != "PENDING" or state.reason in ("Dependency", "Priority", "None", ""):
+    def _refuse_silence(self, state: State, now: float) -> None:
+        """Machines that do not find each other: from the script's first line on, `meet_within`; before it, what sites need."""
+        if (
+            not state.running
+            or present(self.run.machines)
+            or not (self.after is None or present(self.after.job("ended")))
+        ):
             return
-        topology = self.spec.topology
-        cpus = topology.processes * int(self.spec.cpus_per_task)
-        num, broken = queue.usable(self.spec.partition, cpus=cpus)
-        if num < topology.machines:
-            names = f" ({', '.join(broken)} cannot be used)" if broken else ""
+        self._running_at = self._running_at or now
+        if self._checking_at is None and present(self.run.job("checking")):
+            self._checking_at = now
+        within_s = self.spec.meet_within
+        late = (
+            now - self._checking_at > within_s + _SLACK_S
+            if self._checking_at is not None
+            else now - self._running_at > _PROLOG * within_s
+        )
+        if late:
             self._give_up(
                 failed(
                     "launch",
-                    f"on={self.spec.on} needs {topology.machines} machines with {cpus} CPU{'s' * (cpus > 1)} each, and the partition "
-                    f"has {num} such that can be used now{names}",
+                    f"job {self.job} was started on {state.hosts or 'its machines'}, but they did not find each other within "
+                    f"{within_s:g} s (a machine or its link is down; or give a longer meet_within=){self._where()}",
                 )
             )
 
-    def _no_word(self, state: State) -> Outcome:
-        """The job is over, and nothing it wrote is here."""
-        return failed(
-            "launch",
-            f"job {self.job} ended on {state.hosts or 'its machines'} ({state.word}) and left no word in {self.run.path}: put --out "
-            "on a disk that all machines share, or see what Slurm says of it",
+    def _refuse_hopeless(self, state: State, now: float) -> None:
+        """A job that waits for machines the partition has not got would wait for ever."""
+        if (
+            state.word != "PENDING"
+            or state.reason in ("Dependency", "")
+            or (self._hoped_at and now - self._hoped_at < _HOPE_S)
+        ):
+            return
+        self._hoped_at = now
+        spec = self.largest or self.spec
+        topology = spec.topology
+        cpus = topology.processes * int(spec.cpus_per_task)
+        found = queue.usable(state.partition or spec.partition, cpus=cpus)
+        if found is None or found[0] >= topology.machines:
+            return
+        names = f" ({', '.join(found[1])} cannot be used)" if found[1] else ""
+        self._give_up(
+            failed(
+                "launch",
+                f"on={spec.on} needs {topology.machines} machines with {cpus} CPU{'s' * (cpus > 1)} each, and the partition "
+                f"has {found[0]} such that can be used now{names}",
+            )
         )
 
-    def _nothing_heard(self, state: State) -> Outcome:
-        seen = (
-            ""
-            if self.run.job("job.log").exists()
-            else "; not even its log is here: is --out on a disk that all machines share?"
-        )
-        return failed(
-            "launch",
-            f"job {self.job} was started on {state.hosts or 'its machines'}, but they did not find each other within "
-            f"{self.spec.meet_within:g} s (a machine or its link is down; or give a longer meet_within=){seen}",
-        )
+    def _where(self) -> str:
+        """The job's own last words; without any, its disk is not ours."""
+        log = self.run.job("job.log")
+        if self.packed or present(log):
+            return f"; it said: {last}" if (last := last_line(log)) else ""
+        return "; not even its log is here: is --out on a disk that all machines share?"
 
     def _words(self, state: State) -> str:
         if state.word == "PENDING":
             return f"job {self.job} waits in the queue" + (f" ({state.reason})" if state.reason else "")
         return f"job {self.job} on {state.hosts}" if state.hosts else f"job {self.job} {state.word.lower()}"
 
-    def _ended(self, state: State) -> Ended:
+    def _ended(self) -> Ended:
         code, ended_t = self._own_words()
-        began = _first_number(self.run.job("began"))
-        if code != 0 and self.said is None and not self.cancelled:
-            # Why it ended is Slurm's to say; a job of several runs goes on, and says nothing of this one.
-            if not state.over and self.after is None:
-                self._linger(lambda: queue.state(self.job).over, _LAG_S)
-            last = queue.state(self.job)
-            self.said = queue.outcome(last, self.job) or (self._no_word(last) if code is None else None)
-        started_t = began if began is not None else ended_t
-        wall_s = max(0.0, ended_t - started_t)
+        if code == 0:  # it went well: what the ranks wrote last may still be on its way to this machine
+            self._linger(lambda: not unfinished(self.run, self.spec), _SHARED_DISK_S)
+        elif self.said is None and not self.cancelled:
+            self.said = self._why(code)
+        began = next(iter(numbers(self.run.job("began"))), ended_t)
+        wall_s = max(0.0, ended_t - began)
         limit = self.spec.timeout
         timed_out = limit if limit and code in _TIMED_OUT and wall_s > limit - 1 else None
         exits = (Exit(self.spec.inner, None, code),) if code is not None else ()
-        return Ended(started_t, wall_s, exits, timed_out, self.said)
+        return Ended(began, wall_s, exits, timed_out, self.said)
+
+    def _why(self, code: int | None) -> Outcome | None:
+        """Slurm's reason first, then that of the check before the ranks; what the ranks say themselves is for `gather`."""
+        state = queue.state(self.job)
+        if not state.over and (not self.packed or state.word == "COMPLETING"):
+            self._linger(lambda: queue.state(self.job).over, _LAG_S)
+            state = queue.state(self.job)
+        if by_slurm := queue.outcome(state, self.job):
+            return by_slurm
+        if code == PREFLIGHT_FAILED:
+            log = self.run.log("preflight", "err")
+            words = last_line(log) or "no word"
+            return sruns_words(log.read_text(errors="replace")) or failed(
+                "launch", f"the check before the ranks failed: {words}"
+            )
+        if code is None:
+            return failed(
+                "launch",
+                f"job {self.job} ended on {state.hosts or 'its machines'} ({state.word}) before this run could say anything{self._where()}",
+            )
+        return None
 
     def _own_words(self) -> tuple[int | None, float]:
-        """(exit code, time) the job wrote at the end of this run; (None, now) when it did not come to that."""
-        path = self.run.job("ended")
-        words = path.read_text().split() if path.exists() else []
-        return (int(words[0]), float(words[1])) if len(words) == 2 else (None, time.time())
-
-
-def _first_number(path: Path) -> float | None:
-    words = path.read_text().split() if path.exists() else []
-    return float(words[0]) if words else None
+        """(exit code, time) the job wrote at the end of this run; without them, (None, the last sign of life)."""
+        words = numbers(self.run.job("ended"))
+        return (int(words[0]), words[1]) if len(words) == 2 else (None, last_sign(self.run, self.spec) or time.time())

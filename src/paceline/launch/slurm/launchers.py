@@ -53,7 +53,7 @@ class _InSlurm:
     """A job of one run."""
 
     def plan(self, spec: Spec, run: RunDir) -> Plan:
-        script = render([self.section(spec, run)], name=job_name(spec.task), log=run.job("job.log"))
+        script = render([self.section(spec, run)], name=job_name(spec.task))
         return Plan(spec.launcher, spec.topology.world_size, script=script, said=dialect.sentence(spec))
 
     def section(self, spec: Spec, run: RunDir) -> Section:

@@ -19,8 +19,8 @@ OVER = frozenset(
         "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL",
     }
 )  # fmt: skip
-# Words of `sinfo` for a machine that takes no jobs.
-_UNUSABLE = ("down", "drain", "drng", "fail", "unk", "maint", "inval", "no_respond", "*")
+# Words of `sinfo` for a machine that is broken; one that drains, reboots or is reserved comes back, and is waited for.
+_BROKEN = ("down", "fail", "unk", "inval", "no_respond", "*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class State:
     word: str
     reason: str = ""
     hosts: str = ""
+    partition: str = ""
 
     @property
     def over(self) -> bool:
@@ -46,18 +47,23 @@ def cluster() -> dict[str, str]:
 
 
 def _slurm(*argv: str) -> Answer:
-    return ask(argv, unless_set=cluster())
+    """A question; Slurm that is not here, or does not answer, is an answer too: nothing follows from it."""
+    try:
+        return ask(argv, unless_set=cluster(), without="SBATCH_")
+    except RunFailed as error:
+        return Answer(127, "", error.why)
 
 
-def submit(script: Path, *, folder: Path, after: int | None = None) -> int:
+def submit(script: Path, *, log: Path, after: int | None = None) -> int:
     """The job's number; what sbatch refuses is a failed run with sbatch's own reason and what to do about it."""
-    words = ["sbatch", "--parsable", f"--chdir={folder}"]
+    # Not in the script: there a quote or a newline in the name of a folder would be more than a name.
+    words = ["sbatch", "--parsable", f"--output={str(log).replace('%', '%%')}"]
     if after is not None:
         words.append(f"--dependency=afterany:{after}")
     answer = _slurm(*words, str(script))
     match = re.match(r"(\d+)", answer.out.strip())
     if not answer.ok or match is None:
-        raise RunFailed(refusal(answer.words), kind="launch")
+        raise RunFailed(refusal(answer.words), kind="queue" if _passing(answer.words) else "launch")
     return int(match[1])
 
 
@@ -82,6 +88,14 @@ _ADVICE = (
 )
 
 
+def _passing(words: str) -> bool:
+    """No refusal, but Slurm that cannot be asked now, or takes no more jobs now."""
+    return any(
+        sign in words.lower()
+        for sign in ("contact slurm", "timed out", "did not answer", "munge", "job submit limit", "maxsubmit")
+    )
+
+
 def refusal(words: str) -> str:
     said = re.sub(r"sbatch: (error|fatal): ", "", words)
     advice = next((what for sign, what in _ADVICE if sign in said.lower()), "see the words of sbatch")
@@ -94,26 +108,23 @@ def state(job: int) -> State:
         "sacct", "--jobs", str(job), "--allocations", "--noheader", "--parsable2", "--format=State,NodeList"
     )
     fields = answer.out.strip().splitlines()[0].split("|") if answer.ok and answer.out.strip() else []
-    if len(fields) == 2 and fields[0].split()[0] in OVER:
-        return State(fields[0].split()[0], hosts=fields[1])
+    booked = State(fields[0].split()[0], hosts=fields[1]) if len(fields) == 2 and fields[0] else None
+    if booked is not None and booked.word in OVER:
+        return booked
     # A job that is not over: only the controller says what it waits for.
     answer = _slurm("scontrol", "show", "job", "-o", str(job))
-    if answer.ok and (match := re.search(r"\bJobState=(\S+)", answer.out)):
-        reason = re.search(r"\bReason=(\S+)", answer.out)
-        hosts = re.search(r"\bNodeList=(\S+)", answer.out)
-        return State(match[1], _plain(reason), _plain(hosts))
-    answer = _slurm("squeue", "--jobs", str(job), "--noheader", "--format=%T|%r|%N")
-    if answer.ok and "|" in answer.out:
-        word, reason, hosts = answer.out.strip().splitlines()[0].split("|")
-        return State(word, reason, hosts)
-    if "contact slurm controller" in answer.words.lower():
-        return State("UNKNOWN", "the controller does not answer")
-    return State("GONE")
-
-
-def _plain(match: re.Match[str] | None) -> str:
-    word = match[1] if match else ""
-    return "" if word in ("None", "(null)") else word
+    if answer.ok and (found := dict(re.findall(r"\b(JobState|Reason|NodeList|Partition)=(\S+)", answer.out))).get(
+        "JobState"
+    ):
+        plain = {name: "" if word in ("None", "(null)") else word for name, word in found.items()}
+        return State(plain["JobState"], plain.get("Reason", ""), plain.get("NodeList", ""), plain.get("Partition", ""))
+    if booked is not None:
+        return booked
+    shown = _slurm("squeue", "--jobs", str(job), "--noheader", "--format=%T|%r|%N|%P")
+    if shown.ok and shown.out.count("|") == 3:
+        return State(*shown.out.strip().split("|"))
+    # Forgotten is one thing, not answering another: a controller that is busy must not cost anybody a running job.
+    return State("GONE") if "invalid job id" in answer.words.lower() else State("UNKNOWN", answer.words)
 
 
 def cancel(job: int) -> None:
@@ -121,15 +132,21 @@ def cancel(job: int) -> None:
     _slurm("scancel", str(job))
 
 
-def usable(partition: str | None, *, cpus: int) -> tuple[int, list[str]]:
-    """(machines with that many CPUs that take jobs, the names of those that take none) of a partition, or of the default one."""
+def usable(partition: str | None, *, cpus: int) -> tuple[int, list[str]] | None:
+    """(machines with that many CPUs that are not broken, the names of the broken ones) of a partition, or of the default one.
+
+    None when Slurm did not say.
+    """
     words = ["sinfo", "--Node", "--noheader", "--format=%N|%T|%P|%c"]
     answer = _slurm(*words, *([f"--partition={partition}"] if partition else []))
-    rows = [line.split("|") for line in answer.out.splitlines() if line.count("|") == 3]
+    lines = [line.split("|") for line in answer.out.splitlines() if line.count("|") == 3]
     if partition is None:
-        rows = [row for row in rows if row[2].strip().endswith("*")]
-    broken = [name for name, word, _, _ in rows if any(sign in word.lower() for sign in _UNUSABLE)]
-    return sum(name not in broken and int(num) >= cpus for name, _, _, num in rows), broken
+        lines = [line for line in lines if line[2].strip().endswith("*")]
+    rows = {name: (word, num) for name, word, _, num in lines}  # by name: a machine may be in several partitions
+    if not answer.ok or not rows:
+        return None
+    broken = [name for name, (word, _) in rows.items() if any(sign in word.lower() for sign in _BROKEN)]
+    return sum(name not in broken and int(num) >= cpus for name, (_, num) in rows.items()), broken
 
 
 def outcome(state: State, job: int) -> Outcome | None:
@@ -145,5 +162,7 @@ def outcome(state: State, job: int) -> Outcome | None:
             return failed("lost", f"a machine of job {job} failed ({state.hosts or 'Slurm does not say which'})")
         case "OUT_OF_MEMORY":
             return failed("memory", f"job {job} needed more memory than it was given; give a larger mem=")
+        case "GONE":
+            return failed("lost", f"job {job} is over, and Slurm has forgotten how it ended")
         case _:
             return None

@@ -37,6 +37,9 @@ narrow() {
 """
 
 
+PREFLIGHT_FAILED = 66  # the exit code of a run whose machines did not agree: its ranks were never started
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """One run of the job; `start` is the line that starts its ranks."""
@@ -60,7 +63,7 @@ def clock(seconds: float) -> str:
     return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
-def options(specs: Sequence[Spec], *, name: str, log: Path) -> list[str]:
+def options(specs: Sequence[Spec], *, name: str) -> list[str]:
     """What the job asks for: the largest of its runs, and the first one's words for the rest."""
     first = specs[0]
     tops = [spec.topology for spec in specs]
@@ -78,7 +81,7 @@ def options(specs: Sequence[Spec], *, name: str, log: Path) -> list[str]:
     if first.time is not None:
         words.append(f"--time={clock(first.time)}")
     # Run again by Slurm, the same folder would hold two runs: Paceline itself decides what is run again.
-    words += [f'--output="{log}"', "--open-mode=append", "--no-requeue"]
+    words += ["--open-mode=append", "--no-requeue"]
     return words + shlex.split(first.sbatch or "")
 
 
@@ -114,7 +117,9 @@ def _section(number: int, section: Section, *, whole: bool) -> str:
         # Every CPU of the machine for the one agent that starts its ranks; mpirun asks srun for its own agents.
         "  export PACELINE_GIVEN_MACHINES=$SLURM_JOB_NUM_NODES PACELINE_GIVEN_PROCESSES=${SLURM_NTASKS_PER_NODE:-}",
         f"  export SRUN_CPUS_PER_TASK={int(spec.cpus_per_task) * topology.processes}",
-        f"  {check} > logs/preflight.out 2> logs/preflight.err || return 1",
+        "  date +%s.%N > job/checking",
+        f"  timeout --kill-after=5 {spec.meet_within + 15:g} {check} \\",
+        f"    > logs/preflight.out 2> logs/preflight.err || return {PREFLIGHT_FAILED}",
         "  date +%s.%N > job/began",
         f"  {limit}{section.start} > logs/{spec.inner}.out 2> logs/{spec.inner}.err",
         "}",
@@ -125,15 +130,15 @@ def _section(number: int, section: Section, *, whole: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def render(sections: Sequence[Section], *, name: str, log: Path) -> str:
+def render(sections: Sequence[Section], *, name: str) -> str:
     """The whole script. Everything a user typed is quoted or was checked to be one plain word."""
     specs = [section.spec for section in sections]
     first = specs[0]
     tops = {(spec.topology.machines, spec.topology.processes) for spec in specs}
     whole = len(tops) == 1
     head = '"${hosts[0]}"' if first.head is None else shlex.quote(first.head)
-    port = "$((20000 + SLURM_JOB_ID % 20000))" if first.port is None else str(first.port)
-    blocks = ["#!/bin/bash\n" + "".join(f"#SBATCH {word}\n" for word in options(specs, name=name, log=log))]
+    port = "$((20000 + SLURM_JOB_ID % 12000))" if first.port is None else str(first.port)
+    blocks = ["#!/bin/bash\n" + "".join(f"#SBATCH {word}\n" for word in options(specs, name=name))]
     blocks.append("set -u\n")
     if first.activate is not None:
         blocks.append(f"set +u\nsource {shlex.quote(first.activate)}\nset -u\n")

@@ -27,7 +27,8 @@ def together() -> Generator[None]:
     except RuntimeError as error:
         # gloo has one type for everything; what it cannot do (a dtype) is our fault, and no peer's.
         if any(
-            word in str(error).lower() for word in ("connection", "timed out", "timeout", "closed", "socket", "reset")
+            word in str(error).lower()
+            for word in ("connection", "timed out", "timeout", "closed", "socket", "reset", "broken pipe", "no route")
         ):
             raise PeerLost(error) from error
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -72,6 +73,7 @@ def join(identity: Identity, spec: Spec, run: RunDir, on_loss: OnLoss) -> World:
         raise RunFailed(
             f"asked to be rank {identity.rank}, but the world calls it rank {dist.get_rank()}", kind="mismatch"
         )
+    _check_places(store, identity, spec)
     pulse = None
     if where is not None:
         pulse = Pulse(identity, on_loss)
@@ -80,6 +82,20 @@ def join(identity: Identity, spec: Spec, run: RunDir, on_loss: OnLoss) -> World:
         rank=dist.get_rank(), size=dist.get_world_size(), local_rank=identity.local_rank, host=identity.host,
         device=device, backend=_backend(device), library=mpi.library() if spec.backend == "mpi" else {}, pulse=pulse,
     )  # fmt: skip
+
+
+def _check_places(store: Any, identity: Identity, spec: Spec) -> None:
+    """asked == got: a launcher may put all ranks on one machine and call it two."""
+    store.set(f"paceline/host/{identity.rank}", identity.host)
+    found = Counter(store.get(f"paceline/host/{rank}").decode() for rank in range(identity.world_size))
+    machines, processes = spec.topology.machines, spec.topology.processes
+    if sorted(found.values()) != [processes] * machines:
+        seen = ", ".join(f"{num} on {host}" for host, num in sorted(found.items()))
+        raise RunFailed(
+            f"asked for {machines} machines with {processes} processes each (on={spec.on}), but {identity.dialect} put the ranks "
+            f"elsewhere: {seen}; nothing was trained",
+            kind="mismatch",
+        )
 
 
 def _device(identity: Identity, spec: Spec) -> torch.device:

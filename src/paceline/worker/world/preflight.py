@@ -12,7 +12,7 @@ import platform
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from paceline.base.errors import BadInput, RunFailed
@@ -148,10 +148,10 @@ def _lead(run: RunDir, meeting: Meeting, clock: Clock) -> None:
             except TimeoutError:
                 break
             stack.enter_context(line)
-            if (heard := _hear(line, spec, peer[0])) is not None:
+            if (heard := _hear(line, spec, peer[0], seconds=max(0.1, min(5.0, deadline - clock())))) is not None:
                 others.append((heard, clock()))
                 lines.append(line)
-        mine = Report(**{**asdict(mine), "address": address})
+        mine = replace(mine, address=address)
         wrong += agree(mine, others, num_machines=num, waited_s=spec.meet_within, port=meeting.port)
         for line in lines:
             with contextlib.suppress(OSError):
@@ -169,13 +169,13 @@ def _conclude(run: RunDir, wrong: list[str], reports: list[Report], meeting: Mee
     write_json(run.machines, {"schema": 1, "head": meeting.head, "port": meeting.port, "machines": machines})
 
 
-def _hear(line: socket.socket, spec: Spec, peer: str) -> Report | None:
+def _hear(line: socket.socket, spec: Spec, peer: str, *, seconds: float) -> Report | None:
     """A report; None from somebody who is not of this run (a port scanner, another run's machine)."""
-    line.settimeout(2.0)
+    line.settimeout(seconds)
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         said = json.loads(_line(line))
         if said["key"] == spec.key():
-            return Report(**{**said["report"], "address": peer})
+            return replace(Report(**said["report"]), address=peer)
     return None
 
 
@@ -191,8 +191,12 @@ def _line(line: socket.socket) -> bytes:
 
 def _follow(run: RunDir, meeting: Meeting, clock: Clock) -> None:
     here = socket.gethostname()
+    mine = report(run, meeting, now=0.0)  # before connecting: a slow disk must not look like a slow network
     with connect(meeting.head, meeting.port, seconds=meeting.within_s) as line:
-        said = {"key": meeting.key, "report": asdict(report(run, meeting, now=clock()))}
+        mine = replace(
+            mine, secret=_secret(run), clock=clock()
+        )  # the clock last: what came before it is no difference of clocks
+        said = {"key": meeting.key, "report": asdict(mine)}
         line.sendall(json.dumps(said).encode() + b"\n")
         line.settimeout(meeting.within_s + 2.0)
         try:
