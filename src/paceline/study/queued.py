@@ -84,12 +84,14 @@ def _script(wishes: Sequence[Wish]) -> str:
 
 
 def _together(run: RunDir) -> list[RunDir]:
-    return [RunDir(Path(path)) for path in read_json(run.job("job.json"))["runs"]]
+    """The runs of its job, in order; by itself where the folder was moved since, and the others are not where they were."""
+    runs = [RunDir(Path(path)) for path in read_json(run.job("job.json"))["runs"]]
+    return runs if run.path.resolve() in [other.path for other in runs] else [run]
 
 
 def _attended(run: RunDir) -> Attended:
     together = _together(run)
-    index = [other.path for other in together].index(run.path)
+    index = next(i for i, other in enumerate(together) if other.path in (run.path, run.path.resolve()))
     specs = [Spec.model_validate(read_json(other.spec)) for other in together if other.spec.exists()]
     return Attended(
         number_of(run), run, Spec.model_validate(read_json(run.spec)), after=together[index - 1] if index else None,
@@ -105,7 +107,7 @@ def attend(run: RunDir, *, tick: Tick | None = None) -> Record:
 
 def _concluded(job: Attended, tick: Tick | None = None) -> Record:
     ended = job.wait(tick)
-    rest = [other for other in _together(job.run) if other.path != job.run.path]
+    rest = [other for other in _together(job.run) if other.path != job.run.path.resolve()]
     record = conclude(job.spec, job.run, LAUNCHERS.load(job.spec.launcher)(), ended)
     if job.cancelled:  # by us, because of this run: those packed behind it were not run, and are not to blame
         _forget(rest)

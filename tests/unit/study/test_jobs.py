@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from paceline.launch.slurm import queue
 from paceline.records.layout import RunDir
 from paceline.records.record import Record
 from paceline.spec.run import Spec
@@ -82,3 +83,19 @@ def test_left_alone_each_job_waits_for_the_one_before(tmp_path: Path, monkeypatc
     found = Queue(monkeypatch)
     assert submit_all(turns(4, tmp_path, max_jobs=2)) == [1, 2, 3, 4]
     assert [after for _, after in found.jobs] == [None, None, 1, 2]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_submitted_run_is_picked_up_by_any_name(moved: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`paceline report run`, from the folder above it, or after it was moved."""
+    monkeypatch.setattr(queue, "submit", lambda script, **_: 7)
+    monkeypatch.setattr(queue, "state", lambda job: queue.State("CANCELLED"))
+    turn = turns(1, tmp_path)[0]
+    assert queued.submit([Wish(turn.spec, turn.run)]) == 7
+    turn.run.job("ended").write_text("1 1000\n")
+    monkeypatch.chdir(tmp_path)
+    if moved:
+        (tmp_path / "0").rename("elsewhere")
+    found = queued.pick_up(Path("elsewhere" if moved else "0"))
+    assert [record.kind for record in found] == ["killed"]
+    assert queued.pick_up(Path()) == [], "once is enough"
