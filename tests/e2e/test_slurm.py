@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -386,6 +387,38 @@ def test_interrupted_the_job_is_cancelled(box: Box, desk: Desk) -> None:
         "run", "gated.py", "on=2x1", "launcher=slurm+srun", *SHORT, "--out", str(run.path), folder=desk.folder
     )
     assert again["outcome"] == "completed", "what we cancelled ourselves gives way to the same command"
+
+
+@pytest.mark.parametrize("cancel", [True, False], ids=["cancelled", "left"])
+def test_on_a_terminal_the_user_is_asked(cancel: bool, box: Box, desk: Desk) -> None:
+    """Ctrl-C: cancel the job, or leave it, and pick it up by the same command."""
+    words = ("run", "gated.py", "on=2x1", "launcher=slurm+srun", *SHORT, "--out", "run")
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "paceline", *words]
+    env = {**os.environ, **marked(desk.folder)}
+    process = subprocess.Popen(command, cwd=desk.folder, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = bytearray()
+    reader = threading.Thread(target=_read_all, args=(ours, said))
+    reader.start()
+    wait_for("the ranks train", lambda: desk.training(2))
+    job = desk.job()
+    process.send_signal(signal.SIGINT)
+    wait_for("the question", lambda: f"cancel Slurm job {job}?".encode() in said or None, 10)
+    os.write(ours, b"y\n" if cancel else b"n\n")
+    assert process.wait(30) == 130
+    reader.join(10)
+    os.close(ours)
+    assert queue.state(job).word in ("CANCELLED", "COMPLETING") if cancel else queue.state(job).running
+    (desk.folder / "hold").unlink()
+    record = paceline(*words, folder=desk.folder)
+    assert record["outcome"] == "completed" and (record["queue"]["job"] == job) == (not cancel)
+
+
+def _read_all(handle: int, into: bytearray) -> None:
+    with contextlib.suppress(OSError):  # the other side has hung up
+        while piece := os.read(handle, 4096):
+            into.extend(piece)
 
 
 def test_a_packed_study_is_one_job(box: Box, tmp_path: Path) -> None:

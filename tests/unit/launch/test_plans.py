@@ -65,8 +65,7 @@ def lint(script: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_plan_is_the_golden_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paceline.launch.slurm.launchers.mpi_flavour", lambda: "openmpi")
+def test_the_plan_is_the_golden_one(name: str) -> None:
     spec = Spec(task="features", **{"cpus_per_task": 1, **CASES[name]})
     launcher: Launcher = LAUNCHERS.load(spec.launcher)()
     plan = launcher.plan(spec, RunDir(Path("/runs/x")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from paceline.launch import dialect
-from paceline.launch.dialect import quoted
+from paceline.launch.dialect import Var, quoted
 from paceline.launch.mpirun import mpirun_words
 from paceline.launch.plan import Plan
 from paceline.launch.slurm.script import HEAD, IS_HEAD, MACHINE, PORT, Section, per_machine, python_of, render
@@ -13,7 +13,6 @@ from paceline.launch.torchrun import agents_words
 from paceline.records.gather import by_signal
 from paceline.records.layout import RunDir
 from paceline.records.outcome import Outcome, failed
-from paceline.spec.host import mpi_flavour
 from paceline.spec.run import Spec
 
 # "srun: error: node1: task 1: Killed"; tasks that srun ended itself are "Terminated".
@@ -23,6 +22,8 @@ _SILENT = re.compile(r"srun: error: Task launch for \S+ failed on node (\S+): ([
 _UNABLE = re.compile(r"srun: error: ((?:Unable to|Task launch|Application launch)[^\n]*)")
 
 
+# Which of srun's plug-ins an MPI answers to, asked in the job, where it is used: the wrong one makes N worlds of one rank.
+_PLUGIN_OF_THE_MPI = Var("--mpi=$(command -v ompi_info > /dev/null && echo pmix || echo pmi2)")
 _PLUGIN = re.compile(r"srun: error: Invalid MPI type '(\w+)'")
 
 
@@ -99,12 +100,9 @@ class SlurmMpirun(_InSlurm):
 
 class SlurmSrun(_InSlurm):
     def start(self, spec: Spec, run: RunDir) -> str:
-        # Which of srun's plug-ins an MPI answers to; the wrong one makes N worlds of one rank, without a word.
-        plugin = (
-            {"openmpi": "pmix", "mpich": "pmi2"}.get(mpi_flavour() or "", "none") if spec.backend == "mpi" else "none"
-        )
         worker = (python_of(spec), "-m", "paceline.worker", "train", str(run.path))
-        return quoted(("srun", *dialect.srun(spec, per_machine=spec.topology.processes), f"--mpi={plugin}", *worker))
+        plugin = _PLUGIN_OF_THE_MPI if spec.backend == "mpi" else "--mpi=none"
+        return quoted(("srun", *dialect.srun(spec, per_machine=spec.topology.processes), plugin, *worker))
 
     def last_words(self, log: str) -> Outcome | None:
         return sruns_words(log)
