@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
 MARK = "PACELINE_TEST_CASE"
+T = TypeVar("T")
 
 
 def marked(case: Path) -> dict[str, str]:
@@ -32,3 +35,13 @@ def left_after(case: Path, *, seconds: float) -> list[str]:
     while (found := alive(case)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return found
+
+
+def wait_for(what: str, look: Callable[[], T | None], seconds: float = 60.0) -> T:
+    """What `look` finds, as soon as it does. A minute is for a busy machine: nothing waits that long by design."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := look():
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"{what}: not within {seconds:g} s")

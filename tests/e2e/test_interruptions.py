@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +21,7 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from e2e.processes import left_after, marked
+from e2e.processes import left_after, marked, wait_for
 from paceline.records.events import Applied, Started, read
 from paceline.records.layout import RunDir
 from paceline.records.record import load
@@ -31,15 +31,6 @@ PATIENCE_S = 60.0  # for a step of the test on a busy machine; nothing here wait
 GONE_S = 3.0  # a rank whose parent was killed is gone by then
 T = TypeVar("T")
 SHORT = ("batch=8", "steps=2", "threads=1")
-
-
-def wait_for(what: str, look: Callable[[], T | None]) -> T:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        if found := look():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"{what}: not within {PATIENCE_S:g} s")
 
 
 @dataclass

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from e2e.box import Box
-from e2e.processes import left_after, marked
+from e2e.processes import left_after, marked, wait_for
 from paceline.launch.slurm import queue
 from paceline.records.events import Applied, Started, read
 from paceline.records.layout import RunDir
@@ -45,15 +45,6 @@ def paceline(*words: str, folder: Path, expect: int | None = 0) -> dict[str, Any
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=150)
     assert expect is None or done.returncode == expect, done.stdout[-500:] + done.stderr
     return json.loads(done.stdout)
-
-
-def wait_for(what: str, look: Callable[[], T | None], seconds: float = 60.0) -> T:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if found := look():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"{what}: not within {seconds:g} s")
 
 
 # A bias in front of BatchNorm changes nothing, so its gradient is zero but for rounding, which Adam turns into steps; the

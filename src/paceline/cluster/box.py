@@ -7,14 +7,14 @@ import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from paceline.base.errors import BadInput
 from paceline.base.names import unknown
+from paceline.launch.slurm.queue import BOX_CONF
 
-FOLDER = Path("/run/paceline/cluster")
-CONF = FOLDER / "slurm.conf"
+CONF = BOX_CONF  # where every launcher looks for it
+FOLDER = CONF.parent
 MUNGE_SOCKET = FOLDER / "munge" / "socket"
 
 # 198.18.0.0/15 is set aside for measuring networks (RFC 2544): nobody's office, home or cloud network lies there.

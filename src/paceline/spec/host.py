@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-PROGRAMS = ("torchrun", "mpirun", "sbatch", "srun")
+PROGRAMS = ("mpirun", "sbatch", "srun")
 PACKAGES = ("accelerate", "mpi4py")
 
 

@@ -7,7 +7,7 @@ import re
 from paceline.launch import dialect
 from paceline.launch.dialect import Var, quoted
 from paceline.launch.mpirun import mpirun_words
-from paceline.launch.plan import Plan
+from paceline.launch.plan import Plan, worker_argv
 from paceline.launch.slurm.script import HEAD, IS_HEAD, MACHINE, PORT, Section, per_machine, python_of, render
 from paceline.launch.torchrun import agents_words
 from paceline.records.gather import by_signal
@@ -72,8 +72,8 @@ class SlurmTorchrun(_InSlurm):
         words = dialect.torchrun(
             spec, head=HEAD, port=PORT, machine=MACHINE, is_head=IS_HEAD, run_id=spec.key()
         )  # fmt: skip
-        worker = ("-m", "paceline.worker", "train", str(run.path))
-        return per_machine(spec, (python_of(spec), "-m", "torch.distributed.run", *words, *worker))
+        python, *worker = worker_argv("train", run, python=python_of(spec))
+        return per_machine(spec, (python, "-m", "torch.distributed.run", *words, *worker))
 
     def last_words(self, log: str) -> Outcome | None:
         return agents_words(log) or sruns_words(log)
@@ -82,8 +82,8 @@ class SlurmTorchrun(_InSlurm):
 class SlurmAccelerate(_InSlurm):
     def start(self, spec: Spec, run: RunDir) -> str:
         words = dialect.accelerate(spec, head=HEAD, port=PORT, machine=MACHINE)
-        worker = ("-m", "paceline.worker", "train", str(run.path))
-        return per_machine(spec, (python_of(spec), "-m", "accelerate.commands.launch", *words, *worker))
+        python, *worker = worker_argv("train", run, python=python_of(spec))
+        return per_machine(spec, (python, "-m", "accelerate.commands.launch", *words, *worker))
 
     def last_words(self, log: str) -> Outcome | None:
         return agents_words(log) or sruns_words(log)
@@ -91,7 +91,7 @@ class SlurmAccelerate(_InSlurm):
 
 class SlurmMpirun(_InSlurm):
     def start(self, spec: Spec, run: RunDir) -> str:
-        worker = (python_of(spec), "-m", "paceline.worker", "train", str(run.path))
+        worker = worker_argv("train", run, python=python_of(spec))
         return quoted(("mpirun", *dialect.mpirun(spec), *worker))
 
     def last_words(self, log: str) -> Outcome | None:
@@ -100,7 +100,7 @@ class SlurmMpirun(_InSlurm):
 
 class SlurmSrun(_InSlurm):
     def start(self, spec: Spec, run: RunDir) -> str:
-        worker = (python_of(spec), "-m", "paceline.worker", "train", str(run.path))
+        worker = worker_argv("train", run, python=python_of(spec))
         plugin = _PLUGIN_OF_THE_MPI if spec.backend == "mpi" else "--mpi=none"
         return quoted(("srun", *dialect.srun(spec, per_machine=spec.topology.processes), plugin, *worker))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from paceline.launch import dialect
 from paceline.launch.dialect import Var, quoted
-from paceline.launch.plan import shared_env
+from paceline.launch.plan import shared_env, worker_argv
 from paceline.records.layout import RunDir
 from paceline.spec.run import Spec
 
@@ -101,11 +101,7 @@ def _section(number: int, section: Section, *, whole: bool) -> str:
         (
             "srun",
             *dialect.srun(spec, per_machine=1),
-            python_of(spec),
-            "-m",
-            "paceline.worker",
-            "preflight",
-            str(run.path),
+            *worker_argv("preflight", run, python=python_of(spec)),
         )
     )
     limit = f"timeout --kill-after=10 {spec.timeout:g} " if spec.timeout else ""
