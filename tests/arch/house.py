@@ -83,6 +83,12 @@ LIBRARIES = (
         at_import=True,
     ),
     Library(
+        "nvml",
+        ("pynvml",),
+        "NVML is asked in worker/measure/energy.py alone, inside a function: it is an extra, which most machines have not got",
+        only_in=("worker/measure/energy.py",),
+    ),
+    Library(
         "numpy",
         ("numpy",),
         "these rooms are on the way of every command: import numpy inside the function that needs it",
@@ -153,7 +159,7 @@ DOORS = (
             "time.thread_time_ns", "timeit", "torch.cuda.Event",
         ),
         "measurements are taken by worker/measure/clock.py",
-        {"worker/measure/clock.py": "the door"},
+        {"worker/measure/clock.py": "the door", "worker/measure/timeline.py": "the same clock for work that is queued on a GPU"},
     ),
     Door(
         "clock",

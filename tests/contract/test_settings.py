@@ -25,6 +25,7 @@ TOGETHER: dict[str, Any] = {
 # Settings shown by a run of their own.
 APART: dict[str, dict[str, Any]] = {
     "batch_per_rank": {"batch_per_rank": 3, "on": "1x2", "steps": 1},
+    "accumulate": {"accumulate": 2, "steps": 1},
     "steps": {"steps": 7},
     "workers": {"workers": 1, "kind": "dataset", "steps": 1},
     "wrap": {"wrap": "accelerate", "on": "1x2", "steps": 1},
@@ -52,6 +53,7 @@ ELSEWHERE = {
     "machine": "tests/unit/launch/test_plans.py: torchrun-by-hand",
     "pack": "tests/unit/study/test_jobs.py",
     "max_jobs": "tests/unit/study/test_jobs.py",
+    "price": "tests/unit/records/test_cost.py",
 }
 
 
@@ -116,6 +118,7 @@ def test_settings_of_their_own(name: str, tmp_path: Path) -> None:
     assert run.completed, run.why
     shown = {
         "batch_per_rank": run.spec["batch"] == 6 and run.train["seen"] == 6,
+        "accumulate": run["applied"]["accumulate"] == 2,
         "steps": run["history"][-1]["iteration"] == 7 and run.spec["epochs"] is None,
         "wrap": run["applied"].get("wrap") == "accelerate",
         "workers": run["applied"]["data"]["train"] == "dataset" and run.spec["workers"] == 1,

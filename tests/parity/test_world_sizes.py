@@ -45,12 +45,24 @@ def distance(a: Path, b: Path) -> dict[str, float]:
     }
 
 
+# Each process costs seconds of start-up: all sizes where the gate is, and then the even and the uneven one in turn.
+SIZES = {
+    "convnet-adam-fp64": (2, 3, 4),
+    "uneven-adamw-fp64": (2, 3, 4),
+    "uneven-rmsprop-fp64": (3,),
+    "convnet-sgd-fp64": (2,),
+}
+
+# The ranks' run in micro-batches of unequal sizes, against one process that takes each batch whole.
+MICRO = {"convnet-sgd-fp64": {"accumulate": 3}}
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_any_number_of_ranks_trains_the_same_model(case: str, tmp_path: Path) -> None:
     task, settings = CASES[case]
     alone = train(task, settings, on="1x1", out=tmp_path / "1")
-    for ranks in (2, 3, 4):
-        record = train(task, settings, on=f"1x{ranks}", out=tmp_path / str(ranks))
+    for ranks in SIZES.get(case, (3,)):
+        record = train(task, {**settings, **MICRO.get(case, {})}, on=f"1x{ranks}", out=tmp_path / str(ranks))
         far = distance(Path(alone["weights"]), Path(record["weights"]))
         assert max(far.values()) <= GATE[settings["precision"]], far
         assert record.test == pytest.approx(alone.test, rel=1e-4), "the same model must score the same"

@@ -6,9 +6,11 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
+from paceline.analysis.attribution import causes, cell_bound, cell_stragglers, training_means
 from paceline.analysis.metrics import TO_TARGET
 from paceline.analysis.stats import interval
 from paceline.records.findings import CellFinding, Interval, Metric
+from paceline.records.limits import bound_name, mean_hidden
 from paceline.records.record import Record
 from paceline.records.study import CellRecord
 
@@ -55,12 +57,30 @@ def _parts(records: Sequence[Record]) -> dict[str, float]:
     return {name: statistics.fmean(row.get(name) or 0.0 for row in rows) for name in names}
 
 
+def _unexplained(records: Sequence[Record]) -> float | None:
+    """The share of the wall time that is in no part; the mean over the runs that can tell."""
+    rows = [(record.metric("time.parts.other"), record.metric("time.wall_s")) for record in records]
+    told = [other / wall for other, wall in rows if other is not None and wall]
+    return statistics.fmean(told) if told else None
+
+
+def _hidden(records: Sequence[Record]) -> float | None:
+    told = [found for record in records if (found := mean_hidden(record)) is not None]
+    return statistics.fmean(told) if told else None
+
+
+def _shares(parts: dict[str, float]) -> dict[str, float]:
+    whole = sum(parts.values())
+    return {name: seconds / whole for name, seconds in causes(parts).items()} if whole > 0 else {}
+
+
 def finding(cell: CellRecord, metrics: Sequence[Metric]) -> CellFinding:
     records = [record for _, record in cell.completed]
     figures: dict[str, Interval] = {}
     for metric in metrics:
         if found := values(cell, metric.name):
             figures[metric.name] = interval(list(found.values()))
+    training, bound = training_means(records), cell_bound(records)
     target = any(record.spec.get("target") is not None for record in records)
     return CellFinding(
         label=cell.plan.label,
@@ -73,4 +93,11 @@ def finding(cell: CellRecord, metrics: Sequence[Metric]) -> CellFinding:
         planned=planned(cell),
         reached=sum(record.metric(TO_TARGET) is not None for record in records) if target else None,
         parts=_parts(records),
+        training_parts=training,
+        training_shares=_shares(training),
+        hidden_s=_hidden(records),
+        unexplained=_unexplained(records),
+        bound=bound_name(bound[0]) if bound else None,
+        bound_share=bound[1] if bound else None,
+        stragglers=cell_stragglers(records),
     )

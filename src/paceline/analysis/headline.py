@@ -2,6 +2,7 @@
 
 Time to target decides where a target was set and some cell reached it in every run; training time where it shows nothing
 or there is no target. The fastest of the cells shown to be faster than the baseline is named; a worse score is said in the same breath.
+A study of profiles has no times to choose by: there the first figure it asks about is compared.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from paceline.analysis.compare import MIN_RUNS, Question, compare, find, size_in_words, speedup
+from paceline.analysis.compare import MIN_RUNS, Question, compare, find, on_scale, size_in_words, speedup
 from paceline.analysis.metrics import TO_TARGET, TRAINING
-from paceline.records.findings import CellFinding, Comparison, Interval, Metric
+from paceline.records.findings import CellFinding, Comparison, Interval, Metric, Missing
 from paceline.records.study import CellRecord, StudyRecord
 
+PROFILE = "profile."
 QUICK = "Quick study: scaled down, not evidence for the full size."
 
 
@@ -28,6 +30,7 @@ class Evidence:
     metrics: Mapping[str, Metric]
     score: Metric | None
     target: float | None
+    missing: Sequence[Missing] = ()
 
     @property
     def baseline(self) -> str:
@@ -118,6 +121,8 @@ def _fastest(faster: Sequence[Comparison], metric: Metric, evidence: Evidence) -
 
 
 def _none_faster(against: Sequence[Comparison], metric: Metric, baseline: str) -> str:
+    if not against:
+        return f"Nothing to compare: no cell but {baseline} has a {metric.title}."
     told = [c for c in against if c.verdict != "too few runs"]
     if not told:
         n = min((c.n for c in against), default=0)
@@ -177,12 +182,69 @@ def _deciding(evidence: Evidence, *, reached: bool) -> tuple[Metric | None, str]
     return first, ""
 
 
+def _asked_about(evidence: Evidence, done: Sequence[CellFinding]) -> Metric | None:
+    """Of a study of profiles, the figure to compare: what its conclusions or quoted figures are about, else the first all cells have."""
+    plan = evidence.study.plan
+    quoted = [wanted.metric for wanted in plan.conclusions] + [name for cell in plan.cells for name in cell.reference]
+    named = [evidence.metrics[name] for name in (*quoted, *evidence.metrics) if name in evidence.metrics]
+    profiled = [metric for metric in named if metric.name.startswith(PROFILE) and metric.compared]
+    return next((metric for metric in profiled if all(metric.name in cell.metrics for cell in done)), None)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _by(found: Comparison, metric: Metric) -> str:
+    """How far a cell's figure is from the baseline's."""
+    assert found.value is not None
+    if metric.kind == "ratio":
+        return f"{found.value:.2f}x that of {found.baseline} {_range(found.low, found.high, found.n, '.2f')}"
+    scale, unit, digits = (100, " points", "+.1f") if metric.unit == "fraction" else (1, "", "+.3g")
+    low, high = (None if value is None else value * scale for value in (found.low, found.high))
+    return f"{found.value * scale:{digits}}{unit} from that of {found.baseline} {_range(low, high, found.n, digits)}"
+
+
+def _profiled(evidence: Evidence, done: Sequence[CellFinding]) -> str:
+    """A profiler slows what it watches, so nothing is said of how fast a cell trains."""
+    metric = _asked_about(evidence, done)
+    if metric is None:
+        titles = [m.title for name, m in evidence.metrics.items() if name.startswith(PROFILE)]
+        return f"Profiles of {len(done)} cells, with no figure that all have: {', '.join(titles[:4]) or 'nothing was measured'}."
+    if len(done) == 1:
+        figure = done[0].metrics[metric.name]
+        scale, unit = (100, " %") if metric.unit == "fraction" else (1, f" {metric.unit}" if metric.unit else "")
+        shown = f"{done[0].label} {figure.mean * scale:.3g}{unit} (n = {figure.n})"
+        return f"Nothing to compare: one cell was profiled. {_sentence(metric.title)}: {shown}."
+    against = evidence.against_baseline(metric)
+    shown = [c for c in against if c.verdict not in ("no difference shown", "too few runs") and c.value is not None]
+    if not shown:
+        return _none_faster(against, metric, evidence.baseline)
+    most = max(shown, key=lambda c: abs(on_scale(metric, c.value or 1.0)))
+    others = [f"{c.candidate} {c.verdict}" for c in shown if c is not most]
+    silent = len(against) - len(shown)
+    text = f"{metric.title} of {most.candidate} is {_by(most, metric)}"
+    text += f"; {', '.join(others)}" if others else ""
+    return f"{_sentence(text)}." + (f" {silent} cells are not shown to differ." if silent else "")
+
+
+def _scaled(rows: Sequence[Missing]) -> str:
+    """Why the largest topology is not as fast as its processes, if that is clear."""
+    clear = [row for row in rows if row.cause is not None]
+    if not clear:
+        return ""
+    row = max(clear, key=lambda row: row.ideal)
+    return f" Why {row.label} is {row.speedup:.2f}x as fast and not {row.ideal:g}x: {row.answer[:1].lower()}{row.answer[1:]}"
+
+
 def headline(evidence: Evidence) -> str:
     done = [cell for cell in evidence.cells if cell.n]
     reached = evidence.target is not None and any(TO_TARGET in cell.metrics for cell in done)
     metric, before = _deciding(evidence, reached=reached)
     if not done:
         text = _nothing_completed(evidence.cells)
+    elif metric is None and any(name.startswith(PROFILE) for name in evidence.metrics):
+        text = _profiled(evidence, done)
     elif len(done) == 1 or metric is None:
         text = _one_cell(done[0], evidence)
     elif not any(cell.label == evidence.baseline and metric.name in cell.metrics for cell in done):
@@ -196,4 +258,5 @@ def headline(evidence: Evidence) -> str:
         text += _missed(evidence)
     elif evidence.target is not None and len(done) > 1:
         text += f" No cell reached {_target(evidence)} in every run, so training time decides."
+    text += _scaled(evidence.missing)
     return f"{text} {QUICK}" if evidence.study.plan.quick and done else text

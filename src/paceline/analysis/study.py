@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paceline.analysis import cells, metrics
+from paceline.analysis.attribution import points
 from paceline.analysis.compare import ALPHA, MIN_RUNS, Question, compare, size_in_words
 from paceline.analysis.headline import Evidence, headline
 from paceline.analysis.judge import judge
+from paceline.analysis.missing import missing
 from paceline.analysis.provenance import Provenance
 from paceline.analysis.scaling import scaling
 from paceline.records.findings import CellFinding, Comparison, Metric, Scaling, StudyFindings
+from paceline.records.limits import bound_name
 from paceline.records.record import Record
 from paceline.records.study import StudyRecord
 
@@ -65,23 +68,37 @@ def _scaling_notes(rows: Sequence[Scaling]) -> list[str]:
     return [f"Scaling: {said[kind]}." for kind in kinds]
 
 
+def _slow_notes(found: Sequence[CellFinding]) -> list[str]:
+    """Cells that get too little data, and ranks that the others wait for."""
+    hungry = [
+        f"{cell.label} ({points(cell.bound_share)})"
+        for cell in found
+        if cell.bound == bound_name("data") and cell.bound_share
+    ]
+    notes = (
+        [f"Input-bound, getting batches is the largest part of a training step: {', '.join(hungry)}."] if hungry else []
+    )
+    return notes + [f"{cell.label}: {rank.words}." for cell in found for rank in cell.stragglers]
+
+
 def _notes(study: StudyRecord, found: Sequence[CellFinding], records: Sequence[Record]) -> list[str]:
     notes: list[str] = []
     if study.plan.quick:
         notes.append(
             "Quick study: scaled down, so it gives no verdict on a report's conclusion and is not evidence for the full size."
         )
-    missing = sum(
+    to_make = sum(
         cell.planned - len(record.records)
         for cell, record in zip(found, study.cells, strict=True)
         if cell.outcome != "skipped"
     )
-    if missing > 0:
-        notes.append(f"Unfinished: {missing} planned runs are still to be made.")
-    unsteady = sum(not (record.plain.get("steady") or {"steady": True})["steady"] for record in records)
+    if to_make > 0:
+        notes.append(f"Unfinished: {to_make} planned runs are still to be made.")
+    timed = [record for record in records if record.plain.get("throughput") is not None]
+    unsteady = sum(not (record.plain.get("steady") or {"steady": True})["steady"] for record in timed)
     if unsteady:
         notes.append(f"Throughput of {unsteady} runs includes warm-up: they have no step beyond it.")
-    return [*study.plan.notes, *notes, *_evaluated(records)]
+    return [*study.plan.notes, *notes, *_evaluated(records), *_slow_notes(found)]
 
 
 def _target(records: Sequence[Record]) -> float | None:
@@ -100,13 +117,14 @@ def findings(study: StudyRecord) -> StudyFindings:
     score = by_name.get(f"test.{own[0]}") if own else None
     target = _target(records)
     scaled = scaling(study, by_name)
+    slow = missing(study, scaled, found)
     where = Provenance([record for cell in study.cells for _, record in cell.records])
     plan = study.plan
     return StudyFindings(
         name=plan.name,
         about=plan.about,
         task=plan.task,
-        headline=headline(Evidence(study, found, comparisons, by_name, score, target)),
+        headline=headline(Evidence(study, found, comparisons, by_name, score, target, slow)),
         baseline=plan.baseline,
         quick=plan.quick,
         cells=found,
@@ -128,4 +146,5 @@ def findings(study: StudyRecord) -> StudyFindings:
         code=where.code,
         method=_method(comparisons, table),
         target=target,
+        missing=slow,
     )

@@ -13,7 +13,7 @@ import sys
 import typer
 
 from paceline.base.errors import BadInput, PacelineError
-from paceline.cli import cluster, data, doctor, reading, training
+from paceline.cli import cluster, data, doctor, profile, reading, training
 from paceline.cli.door import fail
 
 _RUN = "Examples: paceline run mnist-convnet on=1x2 epochs=1  |  paceline run my_task.py hidden=64 batch=128 --json"
@@ -21,6 +21,7 @@ _STUDY = (
     "Examples: paceline study mnist-scaling --quick  |  paceline study mnist-convnet on=1x1,1x2 batch=32,64 --repeats 5  |  "
     "paceline study my_study.yaml --budget 20m"
 )
+_PROFILE = "Examples: paceline profile mnist-convnet  |  paceline profile my_task.py hidden=64 steps=20 --inference"
 
 
 def program() -> typer.Typer:
@@ -36,6 +37,7 @@ def program() -> typer.Typer:
     )
     app.command(epilog=_RUN)(training.run)
     app.command(epilog=_STUDY)(training.study)
+    app.command(epilog=_PROFILE)(profile.profile)
     app.command()(reading.report)
     app.command(name="list")(reading.list_)
     app.command()(doctor.doctor)

@@ -9,6 +9,8 @@ from paceline.base.errors import BadInput
 from paceline.base.files import write_text
 from paceline.records.findings import StudyFindings
 from paceline.records.layout import RunDir, StudyDir
+from paceline.records.profile import seen
+from paceline.records.record import Record
 from paceline.records.study import StudyRecord, load_study, loose_study
 from paceline.study.queued import pick_up, waiting
 
@@ -17,6 +19,13 @@ from paceline.study.queued import pick_up, waiting
 class Reported:
     study: StudyRecord
     found: StudyFindings
+
+    @property
+    def profile(self) -> Record | None:
+        """The one run that was read, where it is a profile: then that is what there is to show."""
+        records = [record for cell in self.study.cells for _, record in cell.records]
+        alone = len(records) == 1 and records[0].run_dir == self.study.path
+        return records[0] if alone and seen(records[0]) else None
 
 
 def read(path: Path) -> Reported:
@@ -39,9 +48,11 @@ def is_run(path: Path) -> bool:
 
 
 def write_html(reported: Reported, path: Path) -> None:
-    from paceline.report import html
+    from paceline.report import html, profile_page
 
-    write_text(path, html.render(reported.found, reported.study))
+    profiled = reported.profile
+    page = profile_page.render(profiled) if profiled else html.render(reported.found, reported.study)
+    write_text(path, page)
 
 
 def write_markdown(reported: Reported, path: Path) -> None:

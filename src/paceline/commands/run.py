@@ -13,6 +13,7 @@ from typing import Any
 
 from paceline.base.errors import BadInput, Interrupted, PacelineError
 from paceline.commands.prepare import Prepared, prepare
+from paceline.commands.profile import write_page
 from paceline.launch.plan import Plan
 from paceline.launch.supervise import Tick
 from paceline.records.gather import refusal
@@ -85,7 +86,10 @@ Leave = Callable[[list[int]], bool]  # asked on an interruption: leave these job
 
 def start(what: Ready, *, tick: Tick | None = None, leave: Leave | None = None) -> Record:
     try:
-        return once(what.spec, what.run, tick=tick, facts=what.prepared.facts)
+        prepared = what.prepared
+        record = once(what.spec, what.run, tick=tick, facts=prepared.facts, described_t=prepared.described_t)
+        write_page(record)
+        return record
     except KeyboardInterrupt:
         settle([what.run], leave)
         raise

@@ -44,6 +44,7 @@ def summary(record: Record, root: Path) -> dict[str, Any]:
         "score": score,
         "score_name": name,
         "training_s": record.time.get("training_s"),
+        "profile": None if record.spec.get("profile", "none") == "none" else record.spec["profile"],
         "finished": datetime.fromtimestamp(finished).isoformat(sep=" ", timespec="minutes") if finished else None,
     }
 
@@ -55,7 +56,7 @@ def shown(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
         [
             row["run"], row["task"], row["on"], row["outcome"],
             f"{row['score_name']} {row['score']:.4f}" if row["score"] is not None else "",
-            f"{row['training_s']:.1f} s" if row["training_s"] is not None else "",
+            f"profile of {row['profile']}" if row["profile"] else f"{row['training_s']:.1f} s" if row["training_s"] is not None else "",
             row["finished"] or "",
         ]
         for row in rows

@@ -13,14 +13,15 @@ from paceline.commands import run as runs
 from paceline.commands import study as studies
 from paceline.commands.report import Reported
 from paceline.launch.plan import Plan
+from paceline.records.profile import seen
 from paceline.records.record import Record
 from paceline.study.execute import plan_of
 
 
 def record(console: Console, value: Record) -> None:
-    from paceline.report.terminal import print_run
+    from paceline.report.terminal import print_profile, print_run
 
-    print_run(console, value)
+    (print_profile if seen(value) else print_run)(console, value)
 
 
 def findings(console: Console, reported: Reported) -> None:
@@ -32,6 +33,8 @@ def findings(console: Console, reported: Reported) -> None:
 def plain(reported: Reported) -> dict[str, Any]:
     from paceline.report import plain
 
+    if reported.profile is not None:
+        return reported.profile.plain
     return plain.render(reported.found)
 
 

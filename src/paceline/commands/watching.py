@@ -10,6 +10,7 @@ from rich.console import Console
 from paceline.commands.run import Ready as ReadyRun
 from paceline.commands.study import Ready as ReadyStudy
 from paceline.records.layout import RunDir
+from paceline.records.profile import took_s
 from paceline.records.record import Record
 from paceline.report.format import duration
 from paceline.report.live import Glimpse, Line, words
@@ -109,10 +110,11 @@ class Many(_Watcher):
     def ended(self, turn: Turn, record: Record) -> None:
         self._done += 1
         self._coming = [other for other in self._coming if other != turn]
-        self._walls.setdefault(turn.label, []).append(record.time["wall_s"])
+        took = took_s(record)
+        self._walls.setdefault(turn.label, []).append(took)
         said = f"{record.score[0]} {record.score[1]:.4f}" if record.score else record.why or ""
         where, wall = (
             f"[{self._done}/{self._total}] {turn.label} repeat {turn.repeat + 1}",
-            duration(record.time["wall_s"]),
+            duration(took),
         )
         self._line.keep(f"{where}: {record.outcome}, {wall}, {said}")

@@ -116,11 +116,11 @@ def _left_early(process: Process, run: RunDir) -> bool:
 
 def supervise(plan: Plan, run: RunDir, *, timeout_s: float = 0.0, tick: Tick | None = None) -> Ended:
     """Start the plan's processes, wait for their end, and say how each ended, in the order it happened."""
+    started_t, began = time.time(), time.monotonic()
     if plan.before is not None:
         first = supervise(replace(plan, processes=(plan.before,), before=None), run, timeout_s=timeout_s, tick=tick)
         if any(end.code != 0 for end in first.exits):
             return first
-    started_t, began = time.time(), time.monotonic()
     running: dict[subprocess.Popen[bytes], Process] = {}
     sessions: set[int] = set()
     exits: list[Exit] = []

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,11 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The rank did all it was asked; its last line."""
+    """The rank did all it was asked; its last line.
+
+    `parts` are seconds from the rank's first line to this one; `startup` divides that part further. `hidden_s` is communication
+    that ran while the rank computed: it is in no part. `late` says how often the others had to wait for this rank, and how long.
+    """
 
     parts: dict[str, float | None]
     training_s: float
@@ -76,6 +80,10 @@ class Finished:
     num_parameters: int
     score: dict[str, str | None]
     t: float
+    startup: dict[str, float] = field(default_factory=dict[str, float])
+    hidden_s: float = 0.0
+    late: dict[str, float] = field(default_factory=dict[str, float])  # last, of, delay_s
+    energy: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)

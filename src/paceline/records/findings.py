@@ -37,6 +37,18 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
+class Straggler:
+    """A rank that the others waited for in most runs of a cell."""
+
+    rank: int
+    host: str
+    last: Interval  # share of the collectives in which it came last
+    delay_s: Interval  # seconds a step that the others waited for it alone
+    runs: int  # in how many of the cell's runs the rule holds
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class CellFinding:
     label: str
     settings: dict[str, Any]
@@ -48,6 +60,16 @@ class CellFinding:
     planned: int = 0
     reached: int | None = None  # completed runs that reached the target; None where no target was set
     parts: dict[str, float] = field(default_factory=dict[str, float])  # mean seconds of each part of the wall time
+    # Of the training time, with `other`: the mean over ranks and runs, in seconds; empty where a run has not told its parts.
+    training_parts: dict[str, float] = field(default_factory=dict[str, float])
+    training_shares: dict[str, float] = field(
+        default_factory=dict[str, float]
+    )  # the same in groups, of the training time
+    hidden_s: float | None = None  # communication that ran while ranks computed: in no part
+    unexplained: float | None = None  # `other` of the wall time, as a share of it
+    bound: str | None = None  # input-bound | compute-bound | waiting for a rank | bound by transfer
+    bound_share: Interval | None = None  # of the training steps' time
+    stragglers: tuple[Straggler, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +108,25 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True)
+class Missing:
+    """Why a topology is not as fast as its number of processes: the share of its training time that an ideal one would not need.
+
+    `parts` add up to `missing`; a part below zero was won back. `cause` is None where no single one stands out.
+    """
+
+    label: str
+    baseline: str
+    ideal: float
+    speedup: float
+    missing: Interval
+    parts: dict[str, Interval]
+    words: str
+    ideal_s: float  # the training time it would have had
+    answer: str = ""
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
     """A report's conclusion beside our figures."""
 
@@ -115,6 +156,7 @@ class StudyFindings:
     code: str = ""  # the git state of the source
     method: str = ""  # how intervals and verdicts were made, in sentences
     target: float | None = None
+    missing: tuple[Missing, ...] = ()  # studies that sweep `on` only
 
     def metric(self, name: str) -> Metric | None:
         return next((metric for metric in self.metrics if metric.name == name), None)

@@ -8,29 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.base.files import read_json
+from paceline.records.cost import cost, energy
 from paceline.records.events import Applied, Broke, Epoch, Event, Finished, Mark, Started, read
 from paceline.records.layout import RunDir
 from paceline.records.outcome import COMPLETED, Outcome, failed
+from paceline.records.profile import filed
+from paceline.records.split import Span, memory, rank_parts, startup_parts, whole
 from paceline.records.steady import RULE, pace
 from paceline.spec.run import SCHEMA, Spec
-
-PARTS = (
-    "startup",
-    "compile",
-    "data",
-    "forward",
-    "backward",
-    "waiting",
-    "transfer",
-    "communication",
-    "optimizer",
-    "step",
-    "evaluation",
-    "checkpoint",
-    "logging",
-    "shutdown",
-    "other",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +37,11 @@ class Ended:
     exits: tuple[Exit, ...] = ()
     timeout_s: float | None = None
     said: Outcome | None = None  # the launcher's own last words on what broke, where it has any
+    described_s: float = 0.0  # of wall_s: the look into a user's task before the ranks were started
+
+    @property
+    def span(self) -> Span:
+        return Span(self.started_t, self.wall_s, self.described_s)
 
 
 @dataclass(slots=True)
@@ -147,7 +137,7 @@ def _split(epoch: Epoch | None, *, count: str) -> dict[str, Any] | None:
     return None if epoch is None else {**epoch.total, count: epoch.num_total, "of": epoch.of}
 
 
-def _rank_row(rank: _Rank) -> dict[str, Any]:
+def _rank_row(rank: _Rank, ended: Ended) -> dict[str, Any]:
     test, train, done = rank.last("test"), rank.last("train"), rank.finished
     return {
         "rank": rank.rank,
@@ -156,7 +146,10 @@ def _rank_row(rank: _Rank) -> dict[str, Any]:
         "test": {**test.local, "num": test.num_local} if test else None,
         "peak_bytes": done.memory.get("peak_bytes") if done else None,
         "rss_bytes": done.memory.get("rss_bytes") if done else None,
-        "time": done.parts if done else None,
+        "memory": done.memory if done else None,
+        "time": rank_parts(rank.started, done, ended.span) if done and rank.started else None,
+        "hidden_s": done.hidden_s if done else None,
+        "late": done.late or None if done else None,
     }
 
 
@@ -176,19 +169,25 @@ def _history(rank: _Rank, started_t: float) -> list[dict[str, Any]]:
 
 def _time(ranks: Sequence[_Rank], spec: Spec, ended: Ended) -> dict[str, Any]:
     """The critical rank is the one that trained longest; what its parts leave of the wall time is `other`."""
+    time: dict[str, Any] = {
+        "wall_s": ended.wall_s,
+        "training_s": None,
+        "parts": whole({}),
+        "startup": {},
+        "hidden_s": None,
+    }
     done = [rank for rank in ranks if rank.finished]
-    parts: dict[str, float | None] = dict.fromkeys(PARTS)
-    training_s = None
     if done:
         critical = max(done, key=lambda rank: rank.finished.training_s if rank.finished else 0.0)
-        assert critical.finished and critical.started
-        training_s = critical.finished.training_s
-        parts.update(critical.finished.parts)
-        # The process exists a moment before its first line, and ends a moment after its last.
-        parts["startup"] = (parts["startup"] or 0.0) + max(0.0, critical.started.t - ended.started_t)
-        parts["shutdown"] = max(0.0, ended.started_t + ended.wall_s - critical.finished.t)
-        parts["other"] = ended.wall_s - sum(value for name, value in parts.items() if value and name != "other")
-    time: dict[str, Any] = {"wall_s": ended.wall_s, "training_s": training_s, "parts": parts}
+        started, finished = critical.started, critical.finished
+        assert started and finished
+        time |= {
+            "training_s": finished.training_s,
+            "critical_rank": critical.rank,
+            "parts": whole(rank_parts(started, finished, ended.span)),
+            "startup": startup_parts(started, finished, ended.span),
+            "hidden_s": finished.hidden_s,
+        }
     if spec.target is not None:
         time["to_target_s"] = _to_target(ranks[0], spec.target, ended.started_t)
     return time
@@ -203,15 +202,6 @@ def _to_target(rank: _Rank, target: float, started_t: float) -> float | None:
         if value is not None and (value >= target if score["better"] == "higher" else value <= target):
             return _since_start(rank, event, started_t)
     return None
-
-
-def _memory(ranks: Sequence[_Rank]) -> dict[str, Any] | None:
-    """The rank that needs most decides whether a machine is big enough."""
-    rows = [rank.finished.memory for rank in ranks if rank.finished]
-    if not rows:
-        return None
-    peaks = [row["peak_bytes"] for row in rows if row["peak_bytes"] is not None]
-    return {**max(rows, key=lambda row: row["rss_bytes"]), "peak_bytes": max(peaks, default=None)}
 
 
 def _queue(run: RunDir, ended: Ended) -> dict[str, Any] | None:
@@ -233,7 +223,8 @@ def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]
     outcome = judge(ranks, run, ended)
     first = ranks[0]
     speed = pace(first.marks)
-    return {
+    samples = sum(mark.num_global for mark in first.marks)
+    document = {
         "schema": SCHEMA,
         "outcome": outcome.status,
         "kind": outcome.kind,
@@ -245,11 +236,15 @@ def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]
         "train": _split(first.last("train"), count="seen"),
         "test": _split(first.last("test"), count="evaluated"),
         "score": first.finished.score if first.finished else None,
-        "ranks": [_rank_row(rank) for rank in ranks],
+        "ranks": [_rank_row(rank, ended) for rank in ranks],
         "time": _time(ranks, spec, ended),
+        "steps": max((mark.iteration for mark in first.marks), default=0),
+        "samples": samples,
         "throughput": speed.throughput,
         "steady": {"steady": speed.steady, "dropped_steps": speed.dropped_steps, "rule": RULE},
-        "memory": _memory(ranks),
+        "memory": memory([rank.finished.memory for rank in ranks if rank.finished]),
+        "energy": energy([rank.finished.energy if rank.finished else {} for rank in ranks], samples),
+        "cost": cost(spec, ended.wall_s),
         "weights": str(run.weights) if run.weights.exists() else None,
         "weights_hash": first.finished.weights_hash if outcome is COMPLETED and first.finished else None,
         "num_parameters": first.finished.num_parameters if first.finished else None,
@@ -259,6 +254,7 @@ def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]
         "fingerprint": fingerprint,
         "finished_t": ended.started_t + ended.wall_s,
     }
+    return filed(document, run)
 
 
 def refusal(spec_plain: dict[str, Any], why: str) -> dict[str, Any]:

@@ -43,6 +43,19 @@ class RunDir:
         return self.path / "checkpoints" / "final.safetensors"
 
     @property
+    def profile(self) -> Path:
+        """What the profiler saw, where one was asked for."""
+        return self.path / "profile.json"
+
+    @property
+    def profile_page(self) -> Path:
+        return self.path / "profile.html"
+
+    def trace(self, rank: int) -> Path:
+        """The same as torch writes it, call by call: for Perfetto."""
+        return self.path / "traces" / f"rank_{rank:05d}.json.gz"
+
+    @property
     def lock(self) -> Path:
         return self.path / ".lock"
 
@@ -59,6 +72,8 @@ class RunDir:
             "request.json",
             "facts.json",
             "result.json",
+            "profile.json",
+            "profile.html",
             "rendezvous",
         }
         known |= {"events", "logs", "checkpoints", "traces", "tensorboard", "job"}

@@ -86,7 +86,8 @@ class Record:
         value: Any = self.plain
         while name and isinstance(value, dict):
             found: dict[str, Any] = {**value}
-            word = name if name in found else name.partition(".")[0]  # a score's own name may hold a dot
+            # A score's own name may hold a dot, and so may a module's: the longest name that fits.
+            word = max((key for key in found if f"{name}.".startswith(f"{key}.")), key=len, default=name)
             value, name = found.get(word), name[len(word) + 1 :]
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 

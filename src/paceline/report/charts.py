@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.records.findings import CellFinding, Metric, Scaling, StudyFindings
-from paceline.records.gather import PARTS
+from paceline.records.split import PARTS
 from paceline.records.study import StudyRecord
 from paceline.report import series
 from paceline.report.canvas import EPOCHS, Chart, altair, axis_format, cell_axis, colour
@@ -103,34 +103,60 @@ def _speedup(found: StudyFindings, labels: Sequence[str]) -> Chart | None:
     return Chart("speedup", "Speed-up", caption, chart.to_dict())
 
 
-def _parts(cells: Sequence[CellFinding]) -> Chart | None:
-    """Where the wall time of each cell went, in the order in which things happen."""
-    told = {part for cell in cells for part, seconds in cell.parts.items() if seconds}
-    order = sorted(told, key=lambda part: PARTS.index(part) if part in PARTS else len(PARTS))
+def _stacked(told: Sequence[tuple[str, dict[str, float]]], title: str) -> tuple[Any, int]:
+    """(bars of seconds by part in the order in which things happen, how many of them there are)."""
+    names = {part for _, parts in told for part, seconds in parts.items() if seconds}
+    order = sorted(names, key=lambda part: PARTS.index(part) if part in PARTS else len(PARTS))
     rows = [
-        {"cell": cell.label, "part": part, "place": order.index(part), "seconds": series.short(seconds)}
-        for cell in cells
-        for part, seconds in cell.parts.items()
-        if seconds and seconds > 0  # a rest of minus some microseconds (two clocks) is in the tables, and is no bar
+        {"cell": label, "part": part, "place": order.index(part), "seconds": series.short(seconds)}
+        for label, parts in told
+        for part, seconds in parts.items()
+        if seconds > 0  # a rest of minus some microseconds (two clocks) is in the tables, and is no bar
     ]
-    if not rows:
-        return None
     alt = altair()
     shades = alt.Scale(domain=order, range=[_PART_COLOURS.get(part, _GREY) for part in order])
-    chart = (
+    bars = (
         alt.Chart(alt.Data(values=rows))
         .mark_bar(height=17)
         .encode(
-            x=alt.X("seconds:Q", title="seconds of wall time, mean over runs"),
+            x=alt.X("seconds:Q", title=title),
             y=cell_axis(),
             color=alt.Color("part:N", scale=shades, legend=alt.Legend(title=None, orient="bottom", columns=5)),
             order=alt.Order("place:Q"),
             tooltip=[alt.Tooltip("cell:N", title="setting"), "part:N", alt.Tooltip("seconds:Q", format=".4~r")],
         )
-        .properties(width="container", height=_LINE * max(2, len(cells)))
     )
+    return bars, len(rows)
+
+
+def _parts(cells: Sequence[CellFinding]) -> Chart | None:
+    """Where the wall time of each cell went."""
+    bars, num = _stacked([(cell.label, cell.parts) for cell in cells], "seconds of wall time, mean over runs")
+    if not num:
+        return None
+    chart = bars.properties(width="container", height=_LINE * max(2, len(cells)))
     caption = "The slowest rank of each run. The parts add up to the wall time; 'other' is the unexplained rest."
     return Chart("parts", "Where the time goes", caption, chart.to_dict(), wide=True)
+
+
+def _training(found: StudyFindings, cells: Sequence[CellFinding]) -> Chart | None:
+    """Where the training time of each cell went, over all its ranks, and how short an ideal one would be."""
+    told = [cell for cell in cells if cell.training_parts]
+    bars, num = _stacked(
+        [(cell.label, cell.training_parts) for cell in told], "seconds of training time, mean over ranks and runs"
+    )
+    if not num:
+        return None
+    alt = altair()
+    caption = "The mean over ranks: what one rank waits, another computes."
+    ideal = [{"cell": row.label, "ideal": series.short(row.ideal_s)} for row in found.missing]
+    if ideal:
+        tips = [alt.Tooltip("cell:N", title="setting"), alt.Tooltip("ideal:Q", title="ideal, seconds", format=".4~r")]
+        base = alt.Chart(alt.Data(values=ideal)).encode(x="ideal:Q", y=cell_axis(), tooltip=tips)
+        bars = alt.layer(bars, base.mark_tick(thickness=3, size=25, color="currentColor"))
+        caption += " The line across a bar: the training time it would have if every process counted fully."
+    chart = bars.properties(width="container", height=_LINE * max(2, len(told)))
+    return Chart("training", "Where the training time goes", caption, chart.to_dict(), wide=True)
 
 
 def gallery(found: StudyFindings, study: StudyRecord) -> Gallery:
@@ -142,5 +168,5 @@ def gallery(found: StudyFindings, study: StudyRecord) -> Gallery:
     shown = [metric for metric in found.metrics if metric.main and len(done) > 1]  # one dot is no chart
     made = [_interval(metric, done, labels) for metric in shown]
     made += curves(score, labels) if rows else []
-    others = [_speedup(found, labels), ranks(study, labels), _parts(done)]
+    others = [_speedup(found, labels), ranks(study, labels), _training(found, done), _parts(done)]
     return Gallery([*made, *(chart for chart in others if chart is not None)], {EPOCHS: rows} if rows else {})

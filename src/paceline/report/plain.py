@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from paceline.records.findings import CellFinding, Comparison, StudyFindings
+from paceline.records.findings import CellFinding, Comparison, Interval, Missing, StudyFindings
+
+
+def _interval(figure: Interval) -> dict[str, Any]:
+    return {"mean": figure.mean, "low": figure.low, "high": figure.high, "n": figure.n}
 
 
 def _cell(cell: CellFinding) -> dict[str, Any]:
@@ -20,6 +24,15 @@ def _cell(cell: CellFinding) -> dict[str, Any]:
         "reference": cell.reference,
         "reached": cell.reached,
         "time_parts": cell.parts,
+        "training_parts": cell.training_parts,
+        "hidden_s": cell.hidden_s,
+        "unexplained": cell.unexplained,
+        "bound": cell.bound,
+        "bound_share": _interval(cell.bound_share) if cell.bound_share else None,
+        "stragglers": [
+            {**asdict(rank), "last": _interval(rank.last), "delay_s": _interval(rank.delay_s)}
+            for rank in cell.stragglers
+        ],
     }
 
 
@@ -28,6 +41,20 @@ def _comparison(found: Comparison) -> dict[str, Any]:
     row = asdict(found)
     row[row.pop("kind")] = row.pop("value")
     return row
+
+
+def _missing(row: Missing) -> dict[str, Any]:
+    return {
+        "label": row.label,
+        "baseline": row.baseline,
+        "ideal": row.ideal,
+        "speedup": row.speedup,
+        "missing": _interval(row.missing),
+        "parts": {name: _interval(share) for name, share in row.parts.items()},
+        "cause": row.cause,
+        "ideal_s": row.ideal_s,
+        "words": row.words,
+    }
 
 
 def render(found: StudyFindings) -> dict[str, Any]:
@@ -44,6 +71,7 @@ def render(found: StudyFindings) -> dict[str, Any]:
         "cells": [_cell(cell) for cell in found.cells],
         "comparisons": [_comparison(comparison) for comparison in found.comparisons],
         "scaling": [asdict(row) for row in found.scaling],
+        "missing": [_missing(row) for row in found.missing],
         "conclusions": [asdict(judged) for judged in found.judged],
         "metrics": [asdict(metric) for metric in found.metrics],
         "notes": list(found.notes),

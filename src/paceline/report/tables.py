@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from paceline.records.findings import CellFinding, Metric, StudyFindings
+from paceline.records.findings import CellFinding, Interval, Metric, StudyFindings
 from paceline.records.record import Record
 from paceline.records.study import StudyRecord
 from paceline.report import format as show
@@ -141,6 +141,81 @@ def scaling(found: StudyFindings) -> Table:
     return Table("scaling", "Scaling", "efficiency is speed-up divided by the growth in processes", columns, rows)
 
 
+def _why_not(found: StudyFindings) -> str:
+    """The question as the study puts it."""
+    asked = sorted({row.ideal for row in found.missing if row.ideal > 1})
+    if not asked:
+        return "Why not as fast as the baseline?"
+    if asked == [2]:
+        return "Why not twice as fast?"
+    times = " or ".join(f"{ideal:g}" for ideal in asked) if len(asked) <= 3 else f"up to {asked[-1]:g}"
+    return f"Why not {times} times as fast?"
+
+
+def missing(found: StudyFindings) -> Table:
+    """One answer for each topology."""
+    note = (
+        "missing is the share of a setting's training time that an ideal one, with the baseline's time divided by the growth in "
+        "processes, would not need; a sample at a time, evaluation and logging included, mean over ranks, with 95 % intervals"
+    )
+    rows = tuple((row.label, row.words) for row in found.missing)
+    return Table("missing", _why_not(found), note, (Column("setting"), Column("answer")), rows)
+
+
+def missing_parts(found: StudyFindings) -> Table:
+    names = list(dict.fromkeys(name for row in found.missing for name in row.parts))
+    shown = [n for n in names if any(n in row.parts and abs(row.parts[n].mean) >= 0.0005 for row in found.missing)]
+    rows = tuple(
+        (
+            row.label,
+            show.times(row.speedup),
+            show.times(row.ideal),
+            _share(row.missing),
+            *(_share(row.parts.get(name)) for name in shown),
+        )
+        for row in found.missing
+    )
+    titles = ("speed-up", "ideal", "missing", *("unexplained" if name == "other" else name for name in shown))
+    columns = (Column("setting"), *(Column(title, "right") for title in titles))
+    note = (
+        "shares of the setting's training time; they add up to what is missing, and below zero something was won back"
+    )
+    return Table("missing-parts", "The missing time by part", note, columns, rows)
+
+
+def _share(figure: Interval | None) -> str:
+    if figure is None:
+        return show.NONE
+    around = "" if figure.low is None or figure.high is None else f" [{figure.low * 100:.1f}, {figure.high * 100:.1f}]"
+    return f"{figure.mean * 100:.1f} %{around}"
+
+
+def training(found: StudyFindings) -> Table:
+    """Where each cell's training time goes, and what holds it back."""
+    told = [cell for cell in found.cells if cell.training_shares]
+    names = list(dict.fromkeys(name for cell in told for name in cell.training_shares))
+    shown = [name for name in names if any(abs(cell.training_shares.get(name, 0.0)) >= 0.005 for cell in told)]
+    hides = any(cell.hidden_s for cell in told)
+    rows = tuple(
+        (
+            cell.label,
+            *(show.percent(cell.training_shares.get(name)) for name in shown),
+            *((show.number(cell.hidden_s, "s"),) if hides else ()),
+            show.NONE if cell.unexplained is None else f"{cell.unexplained * 100:.2f} %",
+            f"{cell.bound}: {_share(cell.bound_share)}" if cell.bound else show.NONE,
+        )
+        for cell in told
+    )
+    hidden = (Column("hidden", "right"),) if hides else ()
+    columns = (
+        Column("setting"), *(Column(name, "right") for name in shown), *hidden, Column("unexplained", "right"),
+        Column("held back by, share of the steps' time"),
+    )  # fmt: skip
+    note = "shares of the training time, mean over ranks and runs; unexplained is of the wall time"
+    note += "; hidden communication ran while ranks computed and is in no share" if hides else ""
+    return Table("training", "Where the training time goes", note, columns, rows)
+
+
 def conclusions(found: StudyFindings) -> Table:
     rows = tuple((j.claim, j.verdict, j.why) for j in found.judged)
     note = f"Source: {found.source}" if found.source else ""
@@ -199,5 +274,8 @@ def provenance(found: StudyFindings) -> tuple[tuple[str, str], ...]:
 
 def all_tables(found: StudyFindings) -> list[Table]:
     """What every format prints, in order; empty ones are left out."""
-    made = [cells(found), conclusions(found), comparisons(found), scaling(found), failures(found)]
+    made = [
+        cells(found), conclusions(found), comparisons(found), scaling(found), missing(found), missing_parts(found), training(found),
+        failures(found),
+    ]  # fmt: skip
     return [table for table in made if table.rows]

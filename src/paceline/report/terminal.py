@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
@@ -12,8 +12,8 @@ from rich.text import Text
 
 from paceline.records.findings import StudyFindings
 from paceline.records.record import Record
-from paceline.report import format as show
-from paceline.report import tables
+from paceline.report import run, tables
+from paceline.report.profile import Profile
 
 _STYLES = {
     "faster": "green", "better": "green", "confirmed": "green", "completed": "green",
@@ -50,6 +50,8 @@ def print_study(console: Console, found: StudyFindings) -> None:
     short = tables.told(found)
     left = len(found.comparisons) - len(short.comparisons)
     for table in tables.all_tables(short):
+        if table.name == "missing-parts":  # the sentences above it have what matters of it
+            continue
         _section(console, table)
         if left and table.name == "comparisons":
             console.print(Text(f"{left} more, none with a difference shown, are in the report.", style="dim"))
@@ -62,56 +64,13 @@ def print_study(console: Console, found: StudyFindings) -> None:
         console.print(Text(f"{name}: {value}", style="dim"))
 
 
-def _scores(record: Record) -> tables.Table:
-    """Loss and scores of both splits, and how many samples they stand on."""
-    names = [n for n in dict.fromkeys([*record.test, *record.train]) if n not in ("evaluated", "seen", "of")]
-    columns = (tables.Column(""), *(tables.Column(name, "right") for name in names), tables.Column("samples", "right"))
-    rows: list[tuple[str, ...]] = []
-    for split, figures, count in (("test", record.test, "evaluated"), ("train", record.train, "seen")):
-        if figures:
-            values = (show.number(figures.get(name), "fraction" if name == "accuracy" else "") for name in names)
-            rows.append((split, *values, f"{count} {figures.get(count)} of {figures.get('of')}"))
-    return tables.Table("scores", "Scores", "over all ranks together", columns, tuple(rows))
-
-
-def _time(record: Record) -> tables.Table:
-    """The wall time in its parts; a part that could not be told apart is left out."""
-    parts: dict[str, float | None] = record.time.get("parts") or {}
-    wall = record.time.get("wall_s") or 0.0
-    rows = [(name, show.number(s, "s"), show.percent(s / wall) if wall else "") for name, s in parts.items() if s]
-    columns = (tables.Column("part"), tables.Column("time", "right"), tables.Column("of wall", "right"))
-    note = "slowest rank, from the first process's start to the last one's end; `other` is unexplained"
-    return tables.Table("time", "Time", note, columns, (*rows, ("wall", show.number(wall, "s"), "")))
-
-
-def _facts(record: Record) -> list[tuple[str, str]]:
-    time = record.time
-    memory: dict[str, Any] = record.plain.get("memory") or {}
-    steady: dict[str, Any] = record.plain.get("steady") or {}
-    rows = [
-        ("training time", show.duration(time.get("training_s")) if time.get("training_s") is not None else ""),
-        (
-            "throughput",
-            show.number(record.plain.get("throughput"), "samples/s") if record.plain.get("throughput") else "",
-        ),
-        ("memory", f"{show.number(memory['rss_bytes'], 'bytes')} a rank at most" if memory.get("rss_bytes") else ""),
-        (
-            "device memory",
-            f"{show.number(memory['peak_bytes'], 'bytes')} at its peak" if memory.get("peak_bytes") else "",
-        ),
-        ("weights", str(record.plain.get("weights") or "")),
-        ("run directory", str(record.plain.get("run_dir") or "")),
-    ]
-    if "to_target_s" in time:
-        reached = time["to_target_s"]
-        rows.insert(1, ("time to target", show.duration(reached) if reached is not None else "not reached"))
-    if steady and not steady.get("steady", True):
-        rows.append(("note", "throughput includes warm-up: there was no step beyond it"))
-    return [(name, value) for name, value in rows if value]
+def _lines(console: Console, lines: Sequence[tuple[str, str]]) -> None:
+    for name, value in lines:
+        console.print(Text.assemble((f"{name}: ", "dim"), value))
 
 
 def print_run(console: Console, record: Record) -> None:
-    """One run: how it ended, what it scored, what each rank did, where the time went."""
+    """One run: how it ended, what it scored, what each rank did, where time and memory went, what held it back."""
     spec = record.spec
     console.print(
         Text.assemble(_text(record.outcome), f"  {spec.get('task')} on {spec.get('on')}, seed {spec.get('seed')}")
@@ -119,12 +78,31 @@ def print_run(console: Console, record: Record) -> None:
     if record.why:
         console.print(Text(f"{record.kind}: {record.why}", style="red" if record.outcome == "failed" else "yellow"))
     if record.test or record.train:
-        _section(console, _scores(record))
+        _section(console, run.scores(record))
     ranks = tables.ranks([("", record)])
     if len(ranks.rows) > 1:
         _section(console, tables.without_first(ranks, title="Ranks"))
     if record.time.get("parts"):
-        _section(console, _time(record))
+        _section(console, run.time(record))
+        _lines(console, run.beside_time(record))
+    for table in (run.rank_times(record), run.memory(record)):
+        if table.rows:
+            _section(console, table)
+    _lines(console, run.beside_memory(record))
     console.print()
-    for name, value in _facts(record):
-        console.print(Text.assemble((f"{name}: ", "dim"), value))
+    for sentence in run.held_back(record):
+        console.print(Text(sentence, style="bold"))
+    _lines(console, run.facts(record))
+
+
+def print_profile(console: Console, record: Record) -> None:
+    """What a profiler saw in one run: modules, types and operators, and how much of it to believe."""
+    profile = Profile(record)
+    console.print(Text.assemble(_text(record.outcome), f"  profile, {profile.title}"))
+    for table in profile.tables(short=True):
+        _section(console, table)
+    console.print()
+    for sentence in profile.sentences():
+        console.print(Text(sentence))
+    console.print()
+    _lines(console, profile.files())

@@ -23,6 +23,7 @@ _EITHER = (
     ("batch", "batch_per_rank", "batch is the global batch, batch_per_rank lets it grow with the world"),
     ("epochs", "steps", "each says how long to train"),
 )
+PROFILE_STEPS = 100  # batches a profile looks into unless it is told how many
 
 
 def split(asked: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -123,6 +124,8 @@ def resolve(
     found = check_values(asked)
     if found:
         raise BadInput(found)
+    if asked.get("profile", "none") != "none" and not {"steps", "epochs"} & set(asked):
+        asked = {**asked, "steps": PROFILE_STEPS}
     own = {name: value for name, value in defaults.items() if not _overruled(name, asked)}
     try:
         spec = Spec.model_validate(

@@ -44,6 +44,17 @@ RULES: tuple[Rule, ...] = (
         "more, or batch_per_rank",
     ),
     Rule(
+        "accumulate-has-samples",
+        lambda spec, known: spec.accumulate > 1 and spec.batch < spec.accumulate * spec.topology.world_size,
+        "accumulate={accumulate} with batch={batch} on {world_size} ranks: a rank's share of a step has fewer samples than "
+        "micro-batches; use a smaller accumulate, or a larger batch",
+    ),
+    Rule(
+        "accumulate-has-a-maker",
+        lambda spec, known: spec.accumulate > 1 and spec.wrap == "accelerate",
+        "accumulate={accumulate} with wrap=accelerate: in this version only our own step cuts a batch into micro-batches; use wrap=none",
+    ),
+    Rule(
         "cuda-present",
         lambda spec, known: spec.device == "cuda" and not spec.in_queue and known.host.usable_gpus == 0,
         "device=cuda, but this machine has no GPU that this torch ({torch}) can use: use device=cpu",
@@ -110,6 +121,34 @@ RULES: tuple[Rule, ...] = (
         lambda spec, known: spec.workers > 0 and known.train is not None and known.train.kind == "stream",
         "workers={workers}, but the task's training data is an IterableDataset: loader processes would each give every "
         "sample again; use workers=0",
+    ),
+    Rule(
+        "profile-counts-batches",
+        lambda spec, known: spec.profile != "none" and spec.steps is None,
+        "profile={profile} with epochs={epochs}: a profile counts batches: give steps=N instead",
+    ),
+    Rule(
+        "profile-of-one-process",
+        lambda spec, known: spec.profile != "none" and spec.topology.world_size > 1,
+        "profile={profile} with on={on}: a profile looks into one process; use on=1x1 (`paceline run` without profile says "
+        "for every rank what it computed, waited and sent)",
+    ),
+    Rule(
+        "profile-starts-itself",
+        lambda spec, known: spec.profile != "none" and spec.launcher != "local",
+        "profile={profile} with launcher={launcher}: one process needs nobody to start it, and what a launcher does is not in a "
+        "profile; use launcher=local",
+    ),
+    Rule(
+        "profile-of-our-step",
+        lambda spec, known: spec.profile != "none" and (spec.wrap != "none" or spec.accumulate > 1),
+        "profile={profile} with wrap={wrap} accumulate={accumulate}: a profile takes the plain step phase by phase; use "
+        "wrap=none and accumulate=1",
+    ),
+    Rule(
+        "profile-has-no-score",
+        lambda spec, known: spec.profile != "none" and spec.target is not None,
+        "profile={profile} with target={target}: a profile looks into some batches and scores nothing; leave target out",
     ),
     *START,
 )

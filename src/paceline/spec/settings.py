@@ -123,6 +123,9 @@ class Batching(Frozen):
     batch_per_rank: Count | None = Field(
         None, description="samples per step on each rank instead of batch: the global batch then grows with the world"
     )
+    accumulate: Count = Field(
+        1, description="micro-batches a rank's share of a step is cut into; their gradients are summed before one update"
+    )
     test_batch: Count = Field(128, description="samples per rank in one evaluation batch; changes speed, never a score")
     shuffle: bool = Field(True, description="a new sample order every epoch, the same at every world size")
     workers: Annotated[int, Field(ge=0)] = Field(
@@ -162,6 +165,12 @@ class Loop(Frozen):
     target: Real | None = Field(
         None, description="score to reach on the test set; the record then holds the time it took"
     )
+    profile: Literal["none", "inference", "training"] = Field(
+        "none", description="look into `steps` batches operator by operator instead of training; never a timing"
+    )
+    price: NotNegative | None = Field(
+        None, description="what one device costs an hour, in your own money; the record then holds what the run cost"
+    )
 
 
 class Settings(Loop, Optim, Batching, Queue, Process):
@@ -173,7 +182,7 @@ class Settings(Loop, Optim, Batching, Queue, Process):
 
 # Settings that say how a run is watched, not what is computed: the same experiment whatever their value.
 NOT_THE_EXPERIMENT = frozenset(
-    {"timeout", "meet_within", "head", "port", "machine", "time", "account", "qos", "pack", "max_jobs"}
+    {"timeout", "meet_within", "head", "port", "machine", "time", "account", "qos", "pack", "max_jobs", "price"}
 )
 
 

@@ -78,6 +78,8 @@ BUILTIN: Mapping[str, TaskEntry] = MappingProxyType(
                     Param("hidden", "int", 32, "width of the hidden layer"),
                     Param("num_train", "int", 60_000, "generated training samples"),
                     Param("num_test", "int", 10_000, "generated test samples"),
+                    Param("activation", "str", "relu", "between the layers: relu, tanh, sigmoid or gelu"),
+                    Param("loader", "str", "tensors", "tensors: a batch is one copy; dataset: put together sample by sample"),
                 ),
                 defaults=MappingProxyType({"batch": 32, "lr": 1e-3, "epochs": 10}),
             ),

@@ -11,6 +11,7 @@ from paceline.base.files import remove_tree
 from paceline.records.facts import TaskFacts
 from paceline.records.layout import RunDir, StudyDir
 from paceline.records.outcome import TRANSIENT
+from paceline.records.profile import took_s
 from paceline.records.record import Record, load
 from paceline.records.study import StudyPlan
 from paceline.spec.run import Spec
@@ -91,7 +92,7 @@ def run_all(
                 _submit(jobs[submitted], facts)
                 submitted += 1
             record = _run(turn, job, watcher, facts)
-            walls[turn.label] = record.time["wall_s"]
+            walls[turn.label] = took_s(record)
             watcher.ended(turn, record)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from paceline.base.files import remove_file
 from paceline.records.layout import StudyDir
+from paceline.records.profile import took_s
 from paceline.records.record import Record, load
 from paceline.spec.run import Spec
 from paceline.study.queued import once
@@ -31,7 +32,7 @@ class Outlook:
 
 def from_runs(done: Mapping[str, Sequence[Record]]) -> dict[str, float]:
     """The mean wall time of each cell's completed runs."""
-    known = {label: [r.time["wall_s"] for r in records if r.completed] for label, records in done.items()}
+    known = {label: [took_s(r) for r in records if r.completed] for label, records in done.items()}
     return {label: statistics.fmean(walls) for label, walls in known.items() if walls}
 
 
@@ -57,6 +58,8 @@ def outlook(
         return Outlook(known, "from the runs that are done")
     if specs[baseline].in_queue:  # a trial would wait in the queue like any run, and hold up what it is meant to plan
         return Outlook(known, "unknown until every cell has run once in the queue")
+    if specs[baseline].profile != "none":  # a profile of fewer batches is no shorter: its start is most of it
+        return Outlook(known, "unknown until every cell has run once")
     short = specs[baseline].model_copy(update={"steps": TRIAL_STEPS, "epochs": None, "target": None})
     run = folder.trial
     trial = load(run.path) if run.finished else None

@@ -51,13 +51,27 @@ def make_room(run: RunDir) -> None:
         remove_tree(path) if path.is_dir() else remove_file(path)
 
 
-def run_once(spec: Spec, run: RunDir, *, tick: Tick | None = None, facts: TaskFacts | None = None) -> Record:
-    """The record, whatever happened; only an interruption leaves the directory without one."""
+def run_once(
+    spec: Spec,
+    run: RunDir,
+    *,
+    tick: Tick | None = None,
+    facts: TaskFacts | None = None,
+    described_t: float | None = None,
+) -> Record:
+    """The record, whatever happened; only an interruption leaves the directory without one.
+
+    `described_t`: when a look into the user's task was begun for this run alone; its wall time begins there.
+    """
     check_room(run)
     with held(run):
         make_room(run)
         launcher, plan = write_down(spec, run, facts=facts)
-        return conclude(spec, run, launcher, _supervised(plan, run, spec, tick))
+        ended = _supervised(plan, run, spec, tick)
+        if described_t is not None:
+            before = max(0.0, ended.started_t - described_t)
+            ended = replace(ended, started_t=ended.started_t - before, wall_s=ended.wall_s + before, described_s=before)
+        return conclude(spec, run, launcher, ended)
 
 
 def held(run: RunDir) -> contextlib.AbstractContextManager[None]:

@@ -152,7 +152,14 @@ def waiting(run: RunDir) -> str:
     return f"job {number} is {state.word}{why}; there is nothing to report yet"
 
 
-def once(spec: Spec, run: RunDir, *, tick: Tick | None = None, facts: TaskFacts | None = None) -> Record:
+def once(
+    spec: Spec,
+    run: RunDir,
+    *,
+    tick: Tick | None = None,
+    facts: TaskFacts | None = None,
+    described_t: float | None = None,
+) -> Record:
     """One run to its record, wherever it runs: in a job, as one machine of several, or here."""
     if spec.in_queue:
         if not waits_for(run, spec) and submit([Wish(spec, run, facts)]) is None:
@@ -160,4 +167,4 @@ def once(spec: Spec, run: RunDir, *, tick: Tick | None = None, facts: TaskFacts 
         return attend(run, tick=tick)
     if spec.machine:
         return help_out(spec, run, tick=tick)
-    return run_once(spec, run, tick=tick, facts=facts)
+    return run_once(spec, run, tick=tick, facts=facts, described_t=described_t)

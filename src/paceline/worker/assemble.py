@@ -14,7 +14,10 @@ import torch
 from paceline.base.errors import RunFailed
 from paceline.records.fingerprint import version
 from paceline.spec.run import Spec
+from paceline.worker.measure.allocator import Cuda, HostMemory
+from paceline.worker.measure.arrivals import Arrivals
 from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.measure.memory import Memory
 from paceline.worker.seed import mixed, seed_everything
 from paceline.worker.step import EagerStep, Step
 from paceline.worker.tasks.feed import Feed, make_feed
@@ -39,6 +42,8 @@ class Parts:
     train: Feed
     test: Feed
     watch: Stopwatch
+    arrivals: Arrivals
+    memory: Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ def load_data(spec: Spec, task: Task, *, rank: int) -> Feeds:
     return Feeds(*(_feed(spec, task, split, rank) for split in ("train", "test")))
 
 
-def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatch) -> Parts:
+def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatch, host: HostMemory) -> Parts:
     dtype = precision.dtype(spec)
     seed_everything(spec.seed)  # before the model: every rank draws the same weights
     model = task.build_model()
@@ -70,9 +75,13 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
         a_sample_for_every_rank(feeds.train.num, spec, world)
         step = _accelerated(spec, task, model, optimizer, world, watch)
     else:
-        step = EagerStep(model, task, optimizer, Replicated(model, world), watch)
+        step = EagerStep(model, task, optimizer, Replicated(model, world), watch, accumulate=spec.accumulate)
     seed_everything(spec.seed, rank=world.rank)  # after the model: from here on each rank has a stream of its own
-    return Parts(spec, world, task, model, optimizer, step, feeds.train, feeds.test, watch)
+    allocator, why = (Cuda(world.device), None) if world.device.type == "cuda" else host
+    memory = Memory(model, optimizer, allocator, why, watch)
+    return Parts(
+        spec, world, task, model, optimizer, step, feeds.train, feeds.test, watch, Arrivals(world, watch), memory
+    )
 
 
 def _accelerated(
@@ -154,3 +163,13 @@ def check(spec: Spec, applied: dict[str, Any]) -> None:
             wrong.append(f"{name} {getattr(spec, name)}, got {update[name]}")
     if wrong:
         raise RunFailed(f"asked for {'; '.join(wrong)}", kind="mismatch")
+
+
+def check_steps(spec: Spec, seen: dict[str, Any]) -> None:
+    """The same for what only the steps could show."""
+    if seen["accumulate"] != spec.accumulate:
+        raise RunFailed(
+            f"asked for accumulate={spec.accumulate}, but no step had more than {seen['accumulate']} micro-batches: the data has "
+            "too few samples",
+            kind="mismatch",
+        )

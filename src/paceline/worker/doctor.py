@@ -18,6 +18,7 @@ from paceline.base.files import write_json
 from paceline.records.layout import RunDir
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.device import settle
+from paceline.worker.measure.energy import gpu_lacks
 
 _PLAIN = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _FORMATS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
@@ -79,7 +80,13 @@ def _gpus() -> dict[str, Any]:
         version = nccl.version() if dist.is_nccl_available() else ()
     except (RuntimeError, AssertionError) as error:  # no driver, no device; a build without CUDA asserts
         return {"gpus": [], "no_gpu": _first_line(error)}
-    gpus = [{"name": one.name, "memory_bytes": one.total_memory, "capability": [one.major, one.minor]} for one in found]
+    gpus = [
+        {
+            "name": one.name, "memory_bytes": one.total_memory, "capability": [one.major, one.minor],
+            "no_energy": gpu_lacks(torch.device("cuda", number)),
+        }
+        for number, one in enumerate(found)
+    ]  # fmt: skip
     return {"gpus": gpus, "nccl": ".".join(map(str, version))}
 
 

@@ -12,14 +12,17 @@ from paceline.base.names import unknown
 from paceline.records.events import Applied, EventLog, Finished
 from paceline.records.facts import DataFacts, TaskFacts
 from paceline.records.layout import RunDir
+from paceline.records.split import STARTUP, worked
 from paceline.spec.run import Spec
 from paceline.spec.settings import names
-from paceline.worker.assemble import assemble, check, load_data, read_back
+from paceline.worker.assemble import Parts, assemble, check, check_steps, load_data, read_back
 from paceline.worker.loop import train
+from paceline.worker.measure.allocator import host_memory
 from paceline.worker.measure.clock import Stopwatch, wall
-from paceline.worker.measure.memory import memory
 from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import LOSS
+from paceline.worker.measure.timeline import following
+from paceline.worker.profile import finished, profile
 from paceline.worker.resilience.weights import fingerprint, save
 from paceline.worker.seed import seed_everything
 from paceline.worker.tasks.feed import make_feed
@@ -31,44 +34,61 @@ from paceline.worker.world.pulse import OnLoss
 
 
 def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatch, on_loss: OnLoss) -> World:
+    """The order of a rank's life. The stopwatch is in a part of the start-up until the first batch is fetched."""
     spec = Spec.model_validate(read_json(run.spec))
+    host = host_memory()  # before there is anything worth counting
+    watch.switch(f"{STARTUP}data")
     check_identity(identity, spec)
     task = load_task(spec.task, spec.params, spec.data)
     feeds = load_data(spec, task, rank=identity.rank)
+    watch.switch(f"{STARTUP}meeting")
     world = join(identity, spec, run, on_loss)
+    watch.switch(f"{STARTUP}model")
+    watch = following(watch, world.device)
     if (
         spec.wrap == "accelerate" and world.size > 1
     ):  # alone it needs nothing, and told more it would wrap one process for many
         announce(identity, local_world_size=spec.topology.processes, on_cpu=spec.device == "cpu")
-    parts = assemble(spec, task, feeds, world, watch)
+    parts = assemble(spec, task, feeds, world, watch, host)
     same_source(task, spec)
     applied = read_back(parts)
     log.write(Applied(values=applied, t=wall()))
     check(spec, applied)
+    if spec.profile != "none":
+        profile(parts, run)
+        log.write(finished(parts))
+        return world
     observe = Observer(run, world, log)
     began = watch.elapsed()
     total = train(parts, observe)
     training_s = watch.elapsed() - began
-    if (
-        parts.step.computed
-    ):  # only the steps could tell; the optimizer stays as it began, because its learning rate may decay
-        log.write(Applied(values={**read_back(parts), "optimizer": applied["optimizer"]}, t=wall()))
+    # Some things only the steps could tell; the optimizer stays as it began, because its learning rate may decay.
+    seen = {**read_back(parts), "optimizer": applied["optimizer"]}
+    log.write(Applied(values=seen, t=wall()))
+    check_steps(spec, seen)
     watch.switch("checkpoint")
     digest = fingerprint(parts.model)
     if world.rank == 0:
         save(parts.model, run.weights)
     watch.switch("shutdown")
+    watch.settle()
     observe.close()
     main = next((name for name in total.names if name != LOSS), None)
+    clock, startup = worked({name: seconds for name, seconds in watch.parts.items() if name != "shutdown"})
     log.write(
         Finished(
-            parts={name: seconds for name, seconds in watch.parts.items() if name != "shutdown"},
-            training_s=training_s, memory=memory(parts.model, parts.optimizer, world.device), weights_hash=digest,
+            parts=parts.arrivals.split(clock), startup=startup, hidden_s=parts.step.hidden_s(), late=parts.arrivals.late(),
+            training_s=training_s, memory=parts.memory.close(data_bytes=_data_bytes(parts)), weights_hash=digest,
             num_parameters=sum(p.numel() for p in parts.model.parameters()),
             score={"name": main, "better": better_of(task, main)}, t=wall(),
         )
     )  # fmt: skip
     return world
+
+
+def _data_bytes(parts: Parts) -> int | None:
+    sizes = [feed.num_bytes for feed in (parts.train, parts.test)]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
 def same_source(task: Task, spec: Spec) -> None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from paceline.base.errors import RunFailed
 from paceline.records.events import Epoch, Mark
+from paceline.records.split import COMMUNICATION
 from paceline.records.steady import WARMUP_STEPS
 from paceline.worker.assemble import Parts
 from paceline.worker.evaluate import evaluate
 from paceline.worker.measure.clock import wall
-from paceline.worker.measure.device import settle
 from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import Tally, finite
-from paceline.worker.tasks.order import epoch_order, training_pieces
+from paceline.worker.step import Fed
+from paceline.worker.tasks.order import Piece, epoch_order, micro_pieces, training_pieces
 from paceline.worker.tasks.task import users_code
 from paceline.worker.transform.optim import learning_rate, set_learning_rate
 
-_TRAINING = ("data", "forward", "backward", "communication", "optimizer", "step")
+_TRAINING = ("data", "forward", "backward", COMMUNICATION, "optimizer", "step")
 
 
 def train(parts: Parts, observe: Observer) -> Tally:
@@ -34,22 +37,47 @@ def train(parts: Parts, observe: Observer) -> Tally:
         if spec.steps is not None:
             pieces = pieces[: spec.steps - pace.iteration]
         with users_code(parts.task.name, parts.task.source):
-            for piece, batch in zip(pieces, parts.train.batches(pieces), strict=True):
-                parts.step(batch, len(piece.ids), pace.window)
+            for num_global, fed in _steps(parts, pieces):
+                if parts.memory.looks:
+                    with parts.memory:
+                        parts.step(fed, pace.window)
+                else:
+                    parts.step(fed, pace.window)
                 watch.switch("data")
-                pace.after_step(epoch, piece.num_global)
+                pace.after_step(epoch, num_global)
         pace.mark(epoch)
         _write(observe, parts, "train", epoch, pace, pace.epoch, lr, seen=sum(piece.num_global for piece in pieces))
         watch.switch("evaluation")
+        parts.memory.evaluating(True)
         with users_code(f"{parts.task.name} (evaluation)", parts.task.source):
             local, total = evaluate(parts.model, parts.task, parts.test, spec, world)
+        parts.memory.evaluating(False)
         _write(observe, parts, "test", epoch, pace, local, lr, total=total)
         pace.epoch = Tally()
         if (spec.epochs is not None and epoch + 1 >= spec.epochs) or (
             spec.steps is not None and pace.iteration >= spec.steps
         ):
+            parts.arrivals.exchange()
             return total
     raise AssertionError("unreachable: the loop above returns")
+
+
+def _steps(parts: Parts, pieces: Sequence[Piece]) -> Iterator[tuple[int, Fed]]:
+    """For each step the samples all ranks see in it, and this rank's micro-batches, which are fetched as the step asks for them."""
+    cut = [micro_pieces(piece, parts.spec.accumulate) for piece in pieces]
+    batches = iter(parts.train.batches([Piece(ids, len(ids)) for micro in cut for ids in micro]))
+
+    def fed(micro: Sequence[Any]) -> Fed:
+        for ids in micro:
+            parts.watch.switch("data")
+            yield next(batches), len(ids)
+
+    for piece, micro in zip(pieces, cut, strict=True):
+        yield piece.num_global, fed(micro)
+    if (
+        next(batches, None) is not None
+    ):  # the end of a data set has a word to say: a stream may have been longer than stated
+        raise AssertionError("more batches than were asked for")
 
 
 class _Pace:
@@ -72,10 +100,7 @@ class _Pace:
     def mark(self, epoch: int) -> None:
         if self._num_global == 0:
             return
-        self.parts.watch.switch(
-            self.parts.step.phases[-1]
-        )  # what the device still has to do is the step's, not the log's
-        settle(self.parts.world.device)
+        self.parts.watch.settle()
         spent = self.parts.watch.spent(*_TRAINING)
         self.parts.watch.switch("logging")
         means = finite(
@@ -90,6 +115,8 @@ class _Pace:
         )  # fmt: skip
         self.epoch.merge(self.window)
         self.window, self._num_global, self._spent = Tally(), 0, spent
+        if self.parts.arrivals.full:
+            self.parts.arrivals.exchange()
         self.parts.watch.switch("data")
 
 
@@ -97,11 +124,14 @@ def _write(
     observe: Observer, parts: Parts, split: str, epoch: int, pace: _Pace, local: Tally, lr: float,
     *, total: Tally | None = None, seen: int | None = None,
 ) -> None:  # fmt: skip
-    parts.watch.switch("communication")
-    total = local.over(parts.world) if total is None else total
+    if total is None:
+        if parts.world.size > 1:
+            parts.watch.switch(COMMUNICATION)
+        total = local.over(parts.world)
     if seen is not None and total.num != seen:
         raise RunFailed(f"trained on {total.num} samples in epoch {epoch + 1}, not on {seen}", kind="inexact")
     parts.watch.switch("logging")
+    parts.watch.settle()
     where = f"in {split} epoch {epoch + 1}"
     observe.write(
         Epoch(

@@ -15,6 +15,7 @@ from paceline.base.errors import BadInput, RunFailed
 from paceline.base.files import open_log, write_json
 from paceline.records.events import Broke, EventLog, Started
 from paceline.records.layout import RunDir
+from paceline.records.split import STARTUP
 from paceline.worker.measure.clock import Stopwatch, wall
 from paceline.worker.world.env import Identity, meeting
 
@@ -41,7 +42,7 @@ _GRACE_S = 4.0  # for the rank that died to be named by whoever started it, befo
 
 def train_job(run: RunDir, identity: Identity, *, own_log: bool) -> None:
     """One rank from its first line to its last; every end but a signal leaves a last event."""
-    watch = Stopwatch("startup")
+    watch = Stopwatch(f"{STARTUP}import")
     log = EventLog(run.events(identity.rank))
     log.write(Started(rank=identity.rank, host=identity.host, pid=os.getpid(), t=wall()))
     if own_log:  # started by somebody else's launcher: a log of our own for every rank all the same

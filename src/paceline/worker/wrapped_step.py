@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.measure.overlap import Overlap
 from paceline.worker.measure.tally import LOSS, Tally
+from paceline.worker.step import Fed
 from paceline.worker.tasks.order import training_pieces
 from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform.accelerated import Prepared
@@ -76,11 +79,13 @@ def _ddps_words() -> Generator[None]:
 
 
 class AcceleratedStep:
-    """One batch, one update. On several ranks DDP sends gradients while it still computes others: both are one part, `step`.
+    """One batch, one update. On several ranks DDP sends gradients while it still computes others: that much is hidden, and the
+    rest, from the last bucket on, is `communication`, like the exchange of counts before it, where whoever is early waits.
 
-    The exchange of counts before it is `communication`; whoever is early waits there. On a GPU all is queued, and all is `step`.
     The types that layers gave in the first forward are compared with the spec before the first update.
     """
+
+    phases: tuple[str, ...] = ("forward", "communication", "backward", "optimizer")
 
     def __init__(
         self, prepared: Prepared, task: Task, flow: Flow, world: World, watch: Stopwatch, *, precision: str
@@ -88,14 +93,18 @@ class AcceleratedStep:
         self.prepared, self.task, self.world, self.watch = prepared, task, world, watch
         self.computed: tuple[str, ...] = ()
         self._flow, self._precision, self._num_skipped = flow, precision, 0
-        told_apart = ("forward", "communication", "backward" if world.size == 1 else "step", "optimizer")
-        self.phases: tuple[str, ...] = told_apart if world.device.type == "cpu" else ("step",) * 4
+        self._overlap = Overlap(watch, world.size)
+        if isinstance(prepared.model, DistributedDataParallel):
+            prepared.model.register_comm_hook(None, self._overlap.hook)
 
-    def __call__(self, batch: Any, num: int, tally: Tally) -> None:
+    def __call__(self, batches: Fed, tally: Tally) -> None:
+        """One micro-batch: a rule refuses more, and DDP ranks that have none."""
         forward, communication, backward, update = self.phases
-        self.watch.switch(forward)
         optimizer = self.prepared.optimizer
+        self.watch.switch(update)
         optimizer.zero_grad(set_to_none=True)
+        ((batch, num),) = batches
+        self.watch.switch(forward)
         with _ddps_words():
             outputs = self.prepared.model(batch)
         if self._flow.open:
@@ -119,6 +128,13 @@ class AcceleratedStep:
             raise RunFailed(why, kind="mismatch")
         self.computed = computed
 
+    def hidden_s(self) -> float:
+        return self._overlap.hidden_s()
+
     def read_back(self) -> dict[str, Any]:
         """`skipped_steps`: updates the gradient scaler of fp16 left out because a gradient was not finite."""
-        return {"wrap": "accelerate", "accelerate": {**self.prepared.read_back(), "skipped_steps": self._num_skipped}}
+        return {
+            "wrap": "accelerate",
+            "accumulate": 1,
+            "accelerate": {**self.prepared.read_back(), "skipped_steps": self._num_skipped},
+        }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from paceline.records.record import Record
+from paceline.records.split import TRAINING
 from paceline.records.study import CellPlan, CellRecord, Conclusion, StudyPlan, StudyRecord
 
 # Spread of about 1 % around a mean, the same in every cell: a paired difference then has almost no spread at all.
@@ -29,6 +30,27 @@ def run(training_s: float, *, accuracy: float | None = 0.9, seed: int = 0, **cha
         },
     }  # fmt: skip
     return Record({**plain, **changes})
+
+
+def parted(*ranks: Mapping[str, float | None], samples: int = 1000, **changes: Any) -> Record:
+    """A run whose ranks spent these seconds in these parts. `training_s` is what the slowest spent; `late` is one row a rank."""
+    spent = max(sum(parts.get(name) or 0.0 for name in TRAINING) for parts in ranks)
+    training_s = changes.pop("training_s", spent)
+    lates: Sequence[dict[str, float] | None] = changes.pop("late", [None] * len(ranks))
+    hidden: float | None = changes.pop("hidden_s", None)
+    rows = [
+        {
+            "rank": rank,
+            "host": f"node{rank}",
+            "train": None,
+            "test": None,
+            "time": dict(parts),
+            "late": late,
+            "hidden_s": hidden,
+        }
+        for rank, (parts, late) in enumerate(zip(ranks, lates, strict=True))
+    ]
+    return run(training_s, ranks=rows, samples=samples, **changes)
 
 
 def broken(why: str, *, kind: str = "task", seed: int = 0, **changes: Any) -> Record:

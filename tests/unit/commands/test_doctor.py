@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from paceline.base.powercap import Rapl, Zone
 from paceline.commands.doctor import rows, start
+from paceline.commands.doctor.energy import energy
 from paceline.commands.doctor.examine import judge
 from paceline.commands.doctor.seen import Box, Disk, Interface, Partition, Program, Row, Seen, Slurm, Tried
 from paceline.launch.plan import LAUNCHERS
@@ -54,6 +57,7 @@ HEALTHY = Seen(
     packages={"accelerate": "1.15.0", "mpi4py": "4.1.2"},
     interfaces=(Interface("lo", ("127.0.0.1",), True, True), Interface("eth0", ("10.0.0.7",), True, False, 1000)),
     slurm=Slurm((Partition("main", True, "up", "infinite", 2, 2),)), box=Box("up"),
+    rapl=Rapl((Zone("package-0", Path("/sys/class/powercap/intel-rapl:0"), 262_143_328_850),)),
 )  # fmt: skip
 
 
@@ -130,7 +134,7 @@ def test_what_a_setting_applies_comes_from_the_rules() -> None:
 
 
 def test_gpus_and_the_reasons_for_none() -> None:
-    one = {"name": "NVIDIA H200", "memory_bytes": 140 * GIB, "capability": [9, 0]}
+    one = {"name": "NVIDIA H200", "memory_bytes": 140 * GIB, "capability": [9, 0], "no_energy": ""}
     here = replace(WHOLE, gpus=1, torch="2.13.0")
     tried = [attempt(name, device) for name in rows.FORMATS for device in ("cpu", "cuda:0")]
     cuda = facts(gpus=[one], tried=tried, backends={"gloo": True, "nccl": True}, nccl="2.28.9")
@@ -144,6 +148,22 @@ def test_gpus_and_the_reasons_for_none() -> None:
     hidden = found(replace(HEALTHY, host=here, tried=Tried({**cuda, "gpus": [], "no_gpu": "No CUDA GPUs"})))
     assert "No CUDA GPUs" in hidden["GPU", "GPU"].found and "CUDA_VISIBLE_DEVICES" in hidden["GPU", "GPU"].fix
     assert hidden["backends", "nccl"].state == "no"
+
+
+def test_energy_is_one_row_and_says_what_is_not_counted() -> None:
+    def row(rapl: Rapl, *gpus: str) -> Row:
+        seen = [{"no_energy": why, "name": "a GPU", "memory_bytes": GIB, "capability": [9, 0]} for why in gpus]
+        return energy(replace(HEALTHY, rapl=rapl, tried=Tried(facts(gpus=seen))))
+
+    locked = replace(HEALTHY.rapl, why="energy_uj cannot be read (Permission denied)")
+    absent = Rapl(why="no RAPL in /sys/class/powercap")
+    assert (row(HEALTHY.rapl).state, row(HEALTHY.rapl).found) == ("yes", "counters of package-0 (RAPL)")
+    assert row(HEALTHY.rapl, "", "").found == "counters of package-0 (RAPL), cuda:0 (NVML), cuda:1 (NVML)"
+    assert row(locked).state == "no" and "chmod" in row(locked).fix and "Permission denied" in row(locked).found
+    assert row(absent).state == "no" and "virtual machine" in row(absent).fix
+    half = row(absent, "", "nvidia-ml-py is not installed")
+    assert half.state == "partly" and "cuda:0 (NVML)" in half.found and "cuda:1: nvidia-ml-py" in half.found
+    assert "pip install nvidia-ml-py" in half.fix
 
 
 def test_another_mpi_than_mpiruns_is_a_trap() -> None:

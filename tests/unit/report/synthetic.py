@@ -35,6 +35,7 @@ class Cell:
     skipped: str | None = None
     repeats: int | None = None
     reference: dict[str, float] = field(default_factory=dict)
+    late: int | None = None  # the rank that all others wait for
 
 
 @dataclass(frozen=True)
@@ -107,14 +108,45 @@ def _rank_events(study: Study, cell: Cell, spec: Spec, rank: int, repeat: int, t
             )
     if repeat in cell.broken:
         return [*told[: len(told) // 2], events.Broke("task", cell.broken[repeat], told[len(told) // 2].t)]
-    parts = {
-        "startup": 0.1, "data": 0.05 * training_s, "forward": 0.25 * training_s, "backward": 0.35 * training_s,
-        "waiting": 0.1 * training_s * (1 - 1 / size), "transfer": 0.15 * training_s * (1 - 1 / size),
-        "optimizer": 0.08 * training_s, "evaluation": 0.4, "compile": None, "step": None,
+    parts, late = _parts(cell, size, rank, training_s, rng)
+    memory = {
+        "peak_bytes": 40 * 2**20, "steady_bytes": 12 * 2**20, "reserved_bytes": None, "allocator": "malloc", "why": None,
+        "peak_in": "backward", "rss_bytes": int((300 + rng.random()) * 2**20), "rss_steady_bytes": 290 * 2**20,
+        "parts": {
+            "parameters": 2**20, "gradients": 2**20, "optimizer": 2 * 2**20, "activations": 30 * 2**20, "other": 6 * 2**20,
+        },
     }  # fmt: skip
-    memory = {"peak_bytes": 40 * 2**20, "rss_bytes": int((300 + rng.random()) * 2**20), "parts": {}}
     score: dict[str, str | None] = {"name": name, "better": study.score[1]}
-    return [*told, events.Finished(parts, training_s, memory, "hash", 4266, score, told[-1].t + 0.2)]
+    return [*told, events.Finished(
+        parts, training_s, memory, "hash", 4266, score, told[-1].t + 0.2, startup={"import": 0.07, "data": 0.02, "model": 0.01},
+        late=late,
+    )]  # fmt: skip
+
+
+def _parts(
+    cell: Cell, size: int, rank: int, training_s: float, rng: random.Random
+) -> tuple[dict[str, float | None], dict[str, float]]:
+    """What a rank did with the training time, and how often it came last: the cell's `late` rank nearly always, if it has one."""
+    share = {"data": 0.05, "forward": 0.33, "backward": 0.46, "optimizer": 0.11, "logging": 0.005}
+    talk = 0.3 * (1 - 1 / size)
+    slow = cell.late is not None and rank == cell.late
+    wait = 0.0 if slow else talk * (0.6 if cell.late is not None else 0.2 + 0.05 * rng.random())
+    parts: dict[str, float | None] = {name: value * (1 - talk) * training_s for name, value in share.items()}
+    parts |= {
+        "startup": 0.1,
+        "compile": None,
+        "step": None,
+        "waiting": wait * training_s,
+        "transfer": (talk - wait) * training_s,
+    }
+    if slow:  # what the others wait, it computes
+        parts["transfer"], parts["backward"] = 0.4 * talk * training_s, parts["backward"] + 0.6 * talk * training_s
+    if size == 1:
+        parts |= {"waiting": None, "transfer": None}
+    inside = sum(value or 0.0 for name, value in parts.items() if name != "startup")
+    parts["evaluation"] = training_s - inside
+    last = {None: 4800 // size, rank: 4700}.get(cell.late, 100 // size)
+    return parts, {"last": last, "of": 4804, "delay_s": 0.6 * talk * training_s if slow else 0.01} if size > 1 else {}
 
 
 def _write_run(study: Study, cell: Cell, spec: Spec, run: RunDir, repeat: int, block: float) -> None:
@@ -169,7 +201,7 @@ def scaling_study(**changes: Any) -> Study:
         Cell(
             "2x1", {"on": "2x1"}, 25.0, 0.9753, {2: "worker on bench-2 lost its link"}, reference=_figures(99, 0.9349)
         ),
-        Cell("2x2", {"on": "2x2"}, 15.2, 0.9752, reference=_figures(67, 0.9188)),
+        Cell("2x2", {"on": "2x2"}, 15.2, 0.9752, reference=_figures(67, 0.9188), late=3),
         Cell("2x4", {"on": "2x4"}, 12.0, 0.97, dict.fromkeys(range(5), "out of memory: <b>4 GiB</b> asked & refused")),
         Cell("4x4", {"on": "4x4"}, 9.0, skipped="4 machines were asked for, this allocation has 2"),
     ]

@@ -121,6 +121,8 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "ranks-fit-memory": (KNOWN, {"on": "1x999", "batch": 1000}),
     "threads-in-reason": (KNOWN, {"threads": 100_000}),
     "sample-for-every-rank": (KNOWN, {"on": "1x4", "batch": 3}),
+    "accumulate-has-samples": (KNOWN, {"on": "1x4", "batch": 31, "accumulate": 8}),
+    "accumulate-has-a-maker": (EVERYTHING, {"accumulate": 2, "wrap": "accelerate"}),
     "cuda-present": (KNOWN, {"device": "cuda"}),
     "a-gpu-each": (Known(GPUS), {"device": "cuda", "on": "1x3"}),
     "momentum-has-a-place": (KNOWN, {"optimizer": "adam", "momentum": 0.9}),

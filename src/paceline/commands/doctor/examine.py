@@ -8,6 +8,7 @@ from itertools import chain, groupby
 from typing import Any
 
 from paceline.commands.doctor import rows, start
+from paceline.commands.doctor.energy import energy
 from paceline.commands.doctor.look import look
 from paceline.commands.doctor.seen import Row, Seen
 
@@ -51,7 +52,7 @@ def examine() -> Examined:
 
 def judge(seen: Seen) -> Examined:
     found = chain(
-        rows.machine(seen), rows.gpu(seen), rows.precisions(seen, start.applied(seen)), start.backends(seen),
+        rows.machine(seen), (energy(seen),), rows.gpu(seen), rows.precisions(seen, start.applied(seen)), start.backends(seen),
         start.launchers(seen), start.slurm(seen), rows.network(seen), rows.compilers(seen), rows.box(seen),
     )  # fmt: skip
     return Examined(tuple(found), _obstacle(seen))

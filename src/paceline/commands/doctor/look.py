@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from paceline.base import powercap
 from paceline.base.errors import RunFailed
 from paceline.base.files import read_json, scratch
 from paceline.cluster import needs, state
@@ -64,7 +65,7 @@ def look() -> Seen:
         system=f"{platform.system()} {platform.release()}", name=name, addresses=asked["addresses"].result(),
         programs={one: found for one in _VERSION if (found := asked[one].result())},
         packages={one: version for one in hosts.PACKAGES if (version := hosts.installed(one))}, interfaces=_interfaces(),
-        slurm=asked["slurm"].result(), box=asked["box"].result(),
+        slurm=asked["slurm"].result(), box=asked["box"].result(), rapl=powercap.look(),
     )  # fmt: skip
 
 

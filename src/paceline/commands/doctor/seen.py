@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from paceline.base.powercap import Rapl
 from paceline.spec.host import Host
 
 State = Literal["yes", "no", "partly"]
@@ -116,6 +117,7 @@ class Seen:
     system: str
     name: str
     addresses: tuple[str, ...] | str  # what the name resolves to, or why it does not
+    rapl: Rapl  # the processors' energy counters
     programs: Mapping[str, Program] = field(default_factory=dict[str, Program])
     packages: Mapping[str, str] = field(default_factory=dict[str, str])  # name -> version
     interfaces: tuple[Interface, ...] = ()

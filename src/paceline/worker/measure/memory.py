@@ -1,14 +1,26 @@
-"""What a rank's memory was used for, from the process and the tensors themselves. It reads; it never allocates."""
+"""What a rank's memory is used for. The first steps are looked at after every operator; all others are left alone.
+
+Parts are those of the moment when most was in use, so they add up to the peak: parameters, gradients and optimizer state are the
+tensors themselves; activations are what the forward pass left in use; `other` is the rest (data, buffers, batches, temporaries).
+"""
 
 from __future__ import annotations
 
 import resource
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from paceline.worker.measure.allocator import Allocator
+from paceline.worker.measure.clock import Stopwatch
+
+# The first step makes the optimizer's state, the second is like all that follow; both lie in the warm-up that no speed counts.
+STEPS = 2
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:
@@ -20,26 +32,155 @@ def _optimizer_state(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]
         yield from (value for value in state.values() if isinstance(value, torch.Tensor))
 
 
-def _peak_resident() -> int:
-    """The process's own peak. `ru_maxrss` would be the parent's too: Linux carries it over fork and exec."""
+def resident() -> tuple[int, int | None]:
+    """(the process's peak, what it has now). `ru_maxrss` would be the parent's too: Linux carries it over fork and exec."""
     if sys.platform != "linux":
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024), None
+    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+    found = {words[0]: int(words[1]) * 1024 for words in lines if words[:1] in (["VmHWM:"], ["VmRSS:"])}
+    return found["VmHWM:"], found["VmRSS:"]
 
 
-def memory(model: torch.nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> dict[str, Any]:
-    """`peak_bytes` is the device allocator's own figure; a CPU has none, so it is null there and `rss_bytes` is the process."""
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
-    rss = _peak_resident()
-    return {
-        "peak_bytes": peak,
-        "rss_bytes": rss,
-        "parts": {
-            "parameters": _bytes(model.parameters()),
-            "gradients": _bytes(p.grad for p in model.parameters() if p.grad is not None),
-            "optimizer": _bytes(_optimizer_state(optimizer)),
-            "activations": None,
-            "other": None,
-        },
-    }
+@dataclass(slots=True)
+class _Moment:
+    """When most was in use."""
+
+    used: int = 0
+    phase: str = ""
+    gradients: int = 0
+
+
+@dataclass(slots=True)
+class _Step:
+    """Readings of one step: in use when it began (without the gradients it then throws away), and around its forward passes."""
+
+    began: int = 0
+    state: int = 0  # the optimizer's, when the step began: the first step has none yet
+    activations: int = 0
+    after_backward: int = 0
+    most: _Moment = field(default_factory=_Moment)
+
+
+class Memory(TorchDispatchMode):
+    """`with memory: step()` looks at one step; `close()` says what was seen. 15 us an operator while it looks, nothing otherwise."""
+
+    def __init__(
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, allocator: Allocator | None, why: str | None, watch: Stopwatch
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._model, self._optimizer, self._allocator, self._why, self._watch = model, optimizer, allocator, why, watch
+        self._step, self._phase, self._forward_began = _Step(), "", 0
+        self._hooks: list[Any] = []
+        self._graded: dict[int, int] = {}  # parameter -> bytes of its gradient, as they come
+        self._gradients = 0
+        self._num = 0
+        # A compiled model would be run eagerly under a mode, and be another one: there only the ends of phases are read.
+        self._closely = not any(hasattr(module, "_orig_mod") for module in model.modules())
+        self._training_peak, self._evaluation_peak = 0, 0
+        if allocator is not None:
+            allocator.forget_peak()
+
+    @property
+    def looks(self) -> bool:
+        return self._num < STEPS and self._allocator is not None
+
+    # ---- one step, looked at closely ----
+
+    def __enter__(self) -> Memory:
+        assert self._allocator is not None
+        self._num += 1
+        self._graded = {id(p): _bytes([p.grad]) for p in self._model.parameters() if p.grad is not None}
+        self._step = _Step(
+            began=self._allocator.in_use() - sum(self._graded.values()), state=_bytes(_optimizer_state(self._optimizer))
+        )
+        self._graded.clear()  # the step begins by letting go of them
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(self._has_gradient)
+            for parameter in self._model.parameters()
+            if parameter.requires_grad
+        ]
+        self._watch.heard = self._between
+        if self._closely:
+            super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._closely:
+            super().__exit__(*error)
+        self._watch.heard = None
+        for hook in self._hooks:
+            hook.remove()
+        self._gradients = max(self._gradients, _bytes(p.grad for p in self._model.parameters() if p.grad is not None))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self._look()
+        return out
+
+    def _has_gradient(self, parameter: torch.Tensor) -> None:
+        if parameter.grad is not None:
+            self._graded[id(parameter)] = _bytes([parameter.grad])
+
+    def _look(self) -> int:
+        assert self._allocator is not None
+        used = self._allocator.in_use()
+        if used > self._step.most.used:
+            self._step.most = _Moment(used, self._phase, sum(self._graded.values()))
+        return used
+
+    def _between(self, before: str, after: str) -> None:
+        used = self._look()
+        if before == "forward":
+            self._step.activations = max(self._step.activations, used - self._forward_began)
+        if before == "backward":
+            self._step.after_backward = max(0, used - self._step.began - sum(self._graded.values()))
+        self._phase = after
+        if after == "forward":
+            self._forward_began = used
+
+    # ---- the device's own peak, training and evaluation apart ----
+
+    def evaluating(self, begins: bool) -> None:
+        """At both ends of an evaluation: a test batch may need more than a training step, and must not be taken for one."""
+        if self._allocator is None or (peak := self._allocator.peak()) is None:
+            return
+        if begins:
+            self._training_peak = max(self._training_peak, peak)
+        else:
+            self._evaluation_peak = max(self._evaluation_peak, peak)
+        self._allocator.forget_peak()
+
+    # ---- what was seen ----
+
+    def close(self, *, data_bytes: int | None) -> dict[str, Any]:
+        """`peak_bytes` is the allocator's: on a GPU of all training steps, on a host of the steps that were looked at."""
+        rss, steady = resident()
+        parameters, optimizer = _bytes(self._model.parameters()), _bytes(_optimizer_state(self._optimizer))
+        row: dict[str, Any] = {
+            "peak_bytes": None, "steady_bytes": None, "reserved_bytes": None, "evaluation_peak_bytes": None, "peak_in": None,
+            "rss_bytes": rss, "rss_steady_bytes": steady, "allocator": None, "why": self._why,
+            "sizes": {
+                "parameters": parameters, "gradients": self._gradients, "optimizer": optimizer, "activations": None, "data": data_bytes,
+            },
+            "parts": {"parameters": parameters, "gradients": self._gradients, "optimizer": optimizer, "activations": None, "other": None},
+        }  # fmt: skip
+        if self._allocator is None or not self._num:
+            return row
+        step, most = self._step, self._step.most
+        peak = max(self._training_peak, most.used)
+        # At the end of the forward pass its activations are all there; in the update only what the step still holds of them.
+        left = step.after_backward if most.phase == "optimizer" else step.activations
+        activations = max(0, min(left, most.used - step.began - most.gradients))
+        state = optimizer if most.phase == "optimizer" else step.state
+        parts = {"parameters": parameters, "gradients": most.gradients, "optimizer": state, "activations": activations}
+        row["sizes"]["activations"] = step.activations
+        return {
+            **row,
+            "peak_bytes": peak,
+            "steady_bytes": self._allocator.in_use(),
+            "reserved_bytes": self._allocator.reserved(),
+            "evaluation_peak_bytes": self._evaluation_peak or None,
+            "peak_in": most.phase,
+            "allocator": self._allocator.name,
+            "parts": {**parts, "other": peak - sum(parts.values())},
+        }

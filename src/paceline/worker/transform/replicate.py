@@ -20,7 +20,7 @@ def same_start(model: torch.nn.Module, world: World) -> None:
 
 
 class Replicated:
-    """Reduces gradients; in a world of one it leaves them as they are."""
+    """Makes the mean's gradients out of the sums': over all ranks with one message, alone without."""
 
     def __init__(self, model: torch.nn.Module, world: World) -> None:
         self.world = world
@@ -32,8 +32,6 @@ class Replicated:
         A parameter no rank used keeps no gradient, as on one process: weight decay must not touch it. So each
         parameter's "was used" flag travels in the same message as the gradients and the count.
         """
-        if self.world.size == 1:
-            return
         used = [parameter.grad is not None for parameter in self._parameters]
         flags = torch.tensor([float(flag) for flag in used] + [count], dtype=self._parameters[0].dtype)
         pieces = [
@@ -48,3 +46,9 @@ class Replicated:
             stop = start + parameter.numel()
             parameter.grad = message[start:stop].view_as(parameter) if flag else None
             start = stop
+
+    def divide(self, count: float) -> None:
+        """The same in a world of one, where the samples came in several pieces."""
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                parameter.grad.div_(count)

@@ -42,6 +42,16 @@ def sum_(tensor: torch.Tensor, world: World) -> torch.Tensor:
     return tensor
 
 
+def gather(tensor: torch.Tensor, world: World) -> list[torch.Tensor]:
+    """The tensors of all ranks, of one shape, in the order of the ranks."""
+    if world.size == 1:
+        return [tensor]
+    rows = [torch.empty_like(tensor) for _ in range(world.size)]
+    with together():
+        dist.all_gather(rows, tensor.contiguous())
+    return rows
+
+
 def spread(tensor: torch.Tensor, world: World) -> torch.Tensor:
     """Rank 0's values on every rank, in place."""
     if world.size > 1:

@@ -1,0 +1,146 @@
+"""What held one run back, by stated rules: the largest group of its training time, and the ranks that the others waited for.
+
+Arithmetic over one record; what holds over several runs is said in `analysis/attribution.py`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.records.record import Record
+from paceline.records.split import COMPUTE, TRAINING
+
+# The parts of a training step by what would have to change for them to shrink. Evaluation and logging are no part of a step.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "data": ("data",),
+    "compute": (*COMPUTE, "compile"),
+    "waiting": ("waiting",),
+    "transfer": ("transfer",),
+}
+_BETWEEN_STEPS = ("evaluation", "logging")
+_BOUND = {
+    "data": ("input-bound", "getting batches"),
+    "compute": ("compute-bound", "computing"),
+    "waiting": ("waiting for a rank", "waiting for the rank that comes last"),
+    "transfer": ("bound by transfer", "moving bytes between ranks"),
+}
+# Coming last by chance happens in one collective of n ranks out of n, at most in every second. Three of four is no chance any more
+# over the hundreds of steps of a run, and leaves room for a hiccup of the others.
+LAST_SHARE = 3 / 4
+# A rank may always be last by a hair. Below 5 % of the training time there is little to win by mending it.
+DELAY_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """One rank of a run: in which share of the collectives it came last, and how long the others waited for it alone in a step."""
+
+    rank: int
+    host: str
+    last: float
+    step_s: float
+    share: float  # of the training time
+    straggler: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The largest group of a training step, and its share of the steps' time."""
+
+    group: str
+    share: float
+
+    @property
+    def name(self) -> str:
+        return bound_name(self.group)
+
+
+def bound_name(group: str) -> str:
+    return _BOUND[group][0]
+
+
+def mean_parts(record: Record) -> dict[str, float]:
+    """Seconds of the parts of training, the mean over all ranks; empty where not every rank has told its own.
+
+    In a synchronous run all ranks take the same time; one rank's slowness is its own compute and the others' waiting. The mean
+    says what the ranks together spent their time on.
+    """
+    ranks: list[dict[str, Any]] = record.plain.get("ranks") or []
+    rows: list[dict[str, float | None]] = [rank.get("time") or {} for rank in ranks]
+    if record.time.get("training_s") is None or not rows or not all(rows):
+        return {}
+    told = [name for name in TRAINING if any(row.get(name) is not None for row in rows)]
+    return {name: statistics.fmean(row.get(name) or 0.0 for row in rows) for name in told}
+
+
+def mean_hidden(record: Record) -> float | None:
+    """Seconds of communication that ran while ranks computed, the mean over ranks; None where no rank has told. In no part."""
+    ranks: list[dict[str, Any]] = record.plain.get("ranks") or []
+    told = [rank["hidden_s"] for rank in ranks if rank.get("hidden_s") is not None]
+    return statistics.fmean(told) if told and record.time else None
+
+
+def training_parts(record: Record) -> dict[str, float]:
+    """The same with `other`, what the parts leave of the training time, so that they add up to it."""
+    parts = mean_parts(record)
+    return {**parts, "other": record.time["training_s"] - sum(parts.values())} if parts else {}
+
+
+def step_shares(record: Record) -> dict[str, float]:
+    """Each group's share of the training time without evaluation and logging; empty where a group was not told apart."""
+    parts = mean_parts(record)
+    alone = len(record.plain.get("ranks") or []) == 1  # nobody to wait for: absent is zero
+    told = {group for group, names in GROUPS.items() if any(name in parts for name in names)}
+    if not told.issuperset({"data", "compute"} if alone else GROUPS):
+        return {}
+    whole = record.time["training_s"] - sum(parts.get(name, 0.0) for name in _BETWEEN_STEPS)
+    if whole <= 0:
+        return {}
+    return {group: sum(parts.get(name, 0.0) for name in names) / whole for group, names in GROUPS.items()}
+
+
+def bound(record: Record) -> Bound | None:
+    """None where parts are missing, and where no group is larger than every other."""
+    first, second, *_ = sorted(step_shares(record).items(), key=lambda item: -item[1]) or [("", 0.0)] * 2
+    return Bound(*first) if first[1] > second[1] else None
+
+
+def bound_in_words(group: str, share: str) -> str:
+    """
+    >>> bound_in_words("data", "63 %")
+    "input-bound: 63 % of the training steps' time goes into getting batches"
+    """
+    name, into = _BOUND[group]
+    return f"{name}: {share} of the training steps' time goes into {into}"
+
+
+def lateness(record: Record) -> tuple[Lateness, ...]:
+    """Of every rank that has told when it came to collectives; none in a world of one."""
+    ranks: list[dict[str, Any]] = record.plain.get("ranks") or []
+    training_s = record.time.get("training_s")
+    found: list[Lateness] = []
+    for row in ranks:
+        late: dict[str, float] = row.get("late") or {}
+        if not late.get("of") or not training_s:
+            continue
+        last, share = late["last"] / late["of"], late["delay_s"] / training_s
+        steps = record.plain.get("steps") or late["of"]
+        straggler = last >= LAST_SHARE and share >= DELAY_SHARE
+        found.append(Lateness(row["rank"], str(row.get("host")), last, late["delay_s"] / steps, share, straggler))
+    return tuple(found)
+
+
+def stragglers(record: Record) -> tuple[Lateness, ...]:
+    """Ranks that came last in at least 3/4 of the collectives and delayed the others by at least 5 % of the training time."""
+    return tuple(rank for rank in lateness(record) if rank.straggler)
+
+
+def late_in_words(rank: int, host: str, *, last: str, step: str) -> str:
+    """
+    >>> late_in_words(1, "node1", last="97 %", step="20.1 ms")
+    'rank 1 on node1 came last in 97 % of the steps; the others waited 20.1 ms a step for it'
+    """
+    return f"rank {rank} on {host} came last in {last} of the steps; the others waited {step} a step for it"

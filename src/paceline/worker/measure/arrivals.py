@@ -1,0 +1,100 @@
+"""What ranks say to each other, split into waiting and transfer: when each came to a conversation, laid side by side on one clock.
+
+The one who comes last ends everybody's waiting; what remains until a rank leaves is transfer. Nothing is sent in a step: times are
+kept, and exchanged at the end. No barrier is added, so a run takes as long as it would without being watched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from paceline.base.errors import RunFailed
+from paceline.records.split import COMMUNICATION
+from paceline.worker.measure.clock import Stopwatch, now
+from paceline.worker.world.clocks import Clocks
+from paceline.worker.world.collectives import agree, gather
+from paceline.worker.world.join import World
+
+# Two numbers a conversation: at this many they are exchanged before the end. The clocks of two machines drift apart by less than
+# a millisecond in the minutes this takes, and that evenly.
+MOST_KEPT = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Reckoning:
+    """Of some conversations, for one rank: seconds it waited, how often it came last, and how long the rest waited for it alone."""
+
+    waited_s: float
+    num_last: int
+    delay_s: float
+
+
+def reckon(came: Any, stayed: Any, *, rank: int) -> Reckoning:
+    """`came`: arrivals [ranks, conversations] on one clock; `stayed`: how long this rank was in each.
+
+    >>> came = np.array([[0.0, 10.0], [2.0, 10.5]])  # rank 1 is late twice
+    >>> reckon(came, np.array([3.0, 1.0]), rank=0)
+    Reckoning(waited_s=2.5, num_last=0, delay_s=0.0)
+    >>> reckon(came, np.array([1.0, 0.5]), rank=1)
+    Reckoning(waited_s=0.0, num_last=2, delay_s=2.5)
+    """
+    last_two = np.sort(came, axis=0)[-2:]
+    # Clocks agree to some microseconds only: nobody can have waited longer than it was there.
+    waited = np.minimum(last_two[1] - came[rank], stayed)
+    mine = came.argmax(axis=0) == rank
+    return Reckoning(float(waited.sum()), int(mine.sum()), float((last_two[1] - last_two[0])[mine].sum()))
+
+
+class Arrivals:
+    """Takes the stopwatch's spells of communication, now and then, and adds up what they were."""
+
+    def __init__(self, world: World, watch: Stopwatch) -> None:
+        self._world, self._watch = world, watch
+        self._clocks = Clocks(world, now) if world.size > 1 else None
+        self.waited_s, self.delay_s = 0.0, 0.0
+        self.num, self.num_last = 0, 0
+
+    @property
+    def full(self) -> bool:
+        return len(self._watch.spells) >= MOST_KEPT
+
+    def exchange(self) -> None:
+        """All ranks together; the stopwatch must be settled, and in a part that is not communication."""
+        if self._clocks is None:
+            return
+        self._clocks.ask()
+        came, left = (np.frombuffer(times) for times in self._watch.spells.take())
+        fewest, most = agree(len(came), self._world)
+        if fewest != most:
+            raise RunFailed(
+                f"one rank took part in {fewest} conversations and another in {most}: their arrivals cannot be laid side by side",
+                kind="internal",
+            )
+        if not len(came):
+            return
+        rows = gather(torch.from_numpy(self._clocks.common(came)), self._world)
+        found = reckon(torch.stack(rows).numpy(), left - came, rank=self._world.rank)
+        self.waited_s += found.waited_s
+        self.delay_s += found.delay_s
+        self.num_last += found.num_last
+        self.num += len(came)
+
+    def split(self, parts: dict[str, float]) -> dict[str, float | None]:
+        """The stopwatch's parts with `communication` as what it was. Several ranks that never talked did not train one model."""
+        if self._clocks is None:
+            return {**parts}
+        spoken = parts.pop(COMMUNICATION, 0.0)
+        if not self.num or spoken <= 0.0:
+            raise RunFailed(
+                f"{self._world.size} ranks trained, and no communication between them was measured: they may have trained "
+                f"{self._world.size} models",
+                kind="mismatch",
+            )
+        return {**parts, "waiting": self.waited_s, "transfer": spoken - self.waited_s}
+
+    def late(self) -> dict[str, float]:
+        return {"last": self.num_last, "of": self.num, "delay_s": self.delay_s} if self.num else {}

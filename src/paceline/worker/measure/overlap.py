@@ -1,0 +1,71 @@
+"""Communication that torch's DDP hides behind the backward pass, and where the part begins that it cannot hide.
+
+DDP sends a bucket of gradients as soon as it is full, while the rest is still being computed. Its communication hook is the one
+place that sees each bucket leave and arrive; it sends them as DDP itself would: divided by the world size, then summed.
+"""
+
+# No `from __future__ import annotations` here: DDP compares a hook's annotations with its own classes.
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from paceline.records.split import COMMUNICATION
+from paceline.worker.measure.clock import Stopwatch
+
+
+def covered(spans: list[tuple[float, float]]) -> float:
+    """Seconds that at least one span covers: buckets on their way at the same time are not counted twice.
+
+    >>> covered([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)])
+    4.0
+    """
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+class Overlap:
+    """From the last bucket's leaving on nothing is left to compute: there the stopwatch is switched to `communication`."""
+
+    def __init__(self, watch: Stopwatch, world_size: int) -> None:
+        self._watch, self._world_size = watch, world_size
+        self._buckets: list[list[Any]] = []  # [left, arrived] of this step's buckets
+        self._steps: list[tuple[list[list[Any]], Any]] = []
+        self._hidden_s = 0.0
+
+    def hook(
+        self,
+        _: object,
+        bucket: dist.GradBucket,  # pyright: ignore[reportPrivateImportUsage]
+    ) -> torch.futures.Future[torch.Tensor]:
+        times: list[Any] = [self._watch.moment(), None]
+        self._buckets.append(times)
+        sent = dist.all_reduce(bucket.buffer().div_(self._world_size), async_op=True)
+        assert sent is not None
+
+        def arrived(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+            times[1] = self._watch.moment()
+            return future.value()[0]
+
+        if bucket.is_last():
+            self._steps.append((self._buckets, self._watch.moment()))
+            self._buckets = []
+            self._watch.switch(COMMUNICATION)
+        return sent.get_future().then(arrived)
+
+    def hidden_s(self) -> float:
+        """All that was hidden so far; the stopwatch must be settled, and no step under way."""
+        for buckets, computed in self._steps:
+            first = buckets[0][0]
+            until = self._watch.seconds(first, computed)
+            spans = [
+                (self._watch.seconds(first, left), min(until, self._watch.seconds(first, arrived)))
+                for left, arrived in buckets
+                if arrived is not None
+            ]
+            self._hidden_s += covered([span for span in spans if span[1] > span[0]])
+        self._steps.clear()
+        return self._hidden_s

@@ -1,0 +1,85 @@
+"""The stopwatch of a rank on a GPU. Work is queued there, so the clock readings are queued with it, as events in the same stream.
+
+The time between two events is how long the device took to get from one to the next, gaps included: where it stood still because
+the host was fetching a batch, that is `data`; because the host was slow to launch the forward pass, `forward`. So parts are
+contiguous here too and add up to the time that passed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import torch
+
+from paceline.records.split import COMMUNICATION
+from paceline.worker.measure.clock import Stopwatch
+
+# A run that logs seldom must not keep an event for every step: beyond this many, those that are over are read at once.
+_MOST_PENDING = 4096
+
+
+def following(watch: Stopwatch, device: torch.device) -> Stopwatch:
+    """The same stopwatch, from now on by the clock of what does the work."""
+    return Timeline(watch, device) if device.type == "cuda" else watch
+
+
+class Timeline(Stopwatch):
+    """`switch` costs one event, about 3 us, and never waits; `settle` waits for the device and reads all events."""
+
+    def __init__(self, watch: Stopwatch, device: torch.device) -> None:
+        self.__dict__.update(vars(watch))
+        self._device = device
+        self._pending: deque[tuple[str, Any]] = deque()
+        self._unused: list[Any] = []
+        torch.cuda.synchronize(device)
+        self._last = self._event()
+        torch.cuda.synchronize(device)
+        self._at = self._clock()
+        super().switch(self._part)  # the host's readings end here
+
+    def _event(self) -> Any:
+        event = self._unused.pop() if self._unused else torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+    def switch(self, part: str) -> None:
+        before, self._part = self._part, part
+        if part == before:
+            return
+        self._pending.append((before, self._event()))
+        if len(self._pending) > _MOST_PENDING:
+            self._read()
+        if self.heard is not None:
+            self.heard(before, part)
+
+    def settle(self) -> None:
+        self._pending.append((self._part, self._event()))
+        torch.cuda.synchronize(self._device)
+        self._read()
+        self._at = self._since = self._clock()  # the two clocks drift apart: laid side by side again
+
+    def _read(self) -> None:
+        """Into the parts with every event the device has passed. `_at` goes along on the host's clock, for the arrivals."""
+        while self._pending and self._pending[0][1].query():
+            part, event = self._pending.popleft()
+            took = self._last.elapsed_time(event) / 1e3
+            self.parts[part] = self.parts.get(part, 0.0) + took
+            if part == COMMUNICATION:
+                self.spells.add(self._at, self._at + took)
+            self._at += took
+            self._unused.append(self._last)
+            self._last = event
+
+    def spent(self, *parts: str) -> float:
+        """As of the last `settle`."""
+        return sum(self.parts.get(part, 0.0) for part in parts)
+
+    def moment(self) -> Any:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, start: Any, end: Any) -> float:
+        """Both must be over: after a `settle`."""
+        return start.elapsed_time(end) / 1e3

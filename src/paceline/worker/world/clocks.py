@@ -1,0 +1,86 @@
+"""One clock for all ranks: how far the monotonic clock of each machine is from rank 0's. Processes of one machine share theirs.
+
+Asked by small messages there and back, as NTP does it: the answer of the quickest exchange is wrong by at most half its round
+trip. Clocks drift by some milliseconds an hour, so the question is put again at every reckoning, and what lies between two
+answers is interpolated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from paceline.worker.world.collectives import gather, together
+from paceline.worker.world.join import World
+
+_EXCHANGES = 12
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def machine_id(world: World) -> bytes:
+    """36 bytes that two processes share exactly when they share a kernel, and so its clock."""
+    name = _BOOT.read_text().strip() if _BOOT.exists() else world.host
+    return name.encode()[:36].ljust(36)
+
+
+class Clocks:
+    """`common(times)`: this rank's readings on rank 0's clock. Every rank must make the same calls; with one machine nothing is sent."""
+
+    def __init__(self, world: World, now: Callable[[], float], *, machine: bytes | None = None) -> None:
+        self._world, self._now = world, now
+        mine = torch.frombuffer(bytearray(machine or machine_id(world)), dtype=torch.uint8)
+        machines = [bytes(row.tolist()) for row in gather(mine, world)]
+        self._leader = machines.index(machines[world.rank])
+        self._leaders = sorted({machines.index(name) for name in machines} - {0})
+        self._points: list[tuple[float, float]] = []  # (this rank's time, how far rank 0 is ahead of it)
+        self.round_trip_s = 0.0  # the quickest seen: an arrival is known to half of it
+        self.ask()
+
+    @property
+    def one_machine(self) -> bool:
+        return not self._leaders
+
+    def ask(self) -> None:
+        """Measure again. The first rank of each machine asks rank 0, one machine after the other; the others learn its answer."""
+        if self.one_machine:
+            return
+        offset = trip = 0.0
+        with together():
+            for leader in self._leaders:
+                if self._world.rank == leader:
+                    offset, trip = self._exchange()
+                elif self._world.rank == 0:
+                    self._answer(leader)
+        answers = gather(torch.tensor([offset, trip], dtype=torch.float64), self._world)
+        self._points = [*self._points[-1:], (self._now(), float(answers[self._leader][0]))]
+        self.round_trip_s = max(float(answer[1]) for answer in answers)
+
+    def _exchange(self) -> tuple[float, float]:
+        best = (0.0, float("inf"))
+        said = torch.zeros(1, dtype=torch.float64)
+        for _ in range(_EXCHANGES):
+            began = self._now()
+            dist.send(said, dst=0)
+            dist.recv(said, src=0)
+            ended = self._now()
+            if ended - began < best[1]:
+                best = (float(said) - (began + ended) / 2, ended - began)
+        return best
+
+    def _answer(self, leader: int) -> None:
+        said = torch.zeros(1, dtype=torch.float64)
+        for _ in range(_EXCHANGES):
+            dist.recv(said, src=leader)
+            said.fill_(self._now())
+            dist.send(said, dst=leader)
+
+    def common(self, times: Any) -> Any:
+        if self.one_machine:
+            return times
+        at, ahead = zip(*self._points, strict=True)
+        return times + np.interp(times, at, ahead)

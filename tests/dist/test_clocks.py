@@ -1,0 +1,27 @@
+"""Arrivals on machines whose clocks do not agree: one offset, measured and interpolated, makes them comparable."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RANKS = Path(__file__).parent / "clock_ranks.py"
+
+
+@pytest.mark.timeout(60)
+def test_a_clock_five_seconds_ahead_and_drifting(tmp_path: Path) -> None:
+    ranks = [subprocess.Popen([sys.executable, RANKS, str(rank), tmp_path]) for rank in range(2)]
+    assert [rank.wait() for rank in ranks] == [0, 0]
+    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
+    # Half a round trip is the most an offset can be wrong by; five seconds would be the clock itself.
+    assert second["off_s"] <= second["trip_s"] / 2 + 1e-4, (
+        "a wrong offset, or drift not interpolated (half a millisecond)"
+    )
+    assert second["last"] == second["of"] == 10 and first["last"] == 0
+    assert first["waiting"] == pytest.approx(second["slept_s"], rel=0.15)
+    assert second["waiting"] <= 0.1 * first["waiting"]
+    assert first["transfer"] >= 0 and second["transfer"] > 0

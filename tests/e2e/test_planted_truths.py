@@ -1,0 +1,62 @@
+"""Time that was put somewhere on purpose is found there, within 10 % of what the task itself measured. Run alone: it is timed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import paceline
+from paceline.analysis.attribution import stragglers
+
+pytestmark = pytest.mark.alone
+PLANTED = str(Path(__file__).parent / "tasks" / "planted.py")
+STEPS = 60
+
+
+def planted(tmp_path: Path, *, on: str, **asked: Any) -> tuple[paceline.Record, list[dict[str, float]]]:
+    record = paceline.run(PLANTED, out=tmp_path / "run", notes=str(tmp_path), on=on, steps=STEPS, threads=1, **asked)
+    assert record.completed, record.why
+    size = len(record["ranks"])
+    return record, [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(size)]
+
+
+def test_loader_optimizer_and_start_up(tmp_path: Path) -> None:
+    record, (slept,) = planted(tmp_path, on="1x1", batch_ms=5, update_ms=8, load_s=1.5)
+    parts, startup = record.time["parts"], record.time["startup"]
+    assert slept["data"] >= 0.005 * STEPS and slept["load"] >= 1.5
+    assert parts["data"] == pytest.approx(slept["data"], rel=0.1)
+    assert parts["optimizer"] == pytest.approx(slept["update"], rel=0.1)
+    assert startup["data"] == pytest.approx(slept["load"], rel=0.1)
+    assert parts["startup"] == pytest.approx(sum(startup.values()), abs=1e-6)
+    explained(record)
+
+
+def test_a_late_rank_makes_the_other_wait_and_is_named(tmp_path: Path) -> None:
+    record, slept = planted(tmp_path, on="1x2", late_ms=20, batch=64)
+    waiting = [rank["time"]["waiting"] for rank in record["ranks"]]
+    assert waiting[0] == pytest.approx(slept[1]["late"], rel=0.1)
+    assert waiting[1] < waiting[0] / 10, "the late one waits for nobody"
+    late = record["ranks"][1]["late"]
+    assert late["last"] >= 0.9 * late["of"] and late["delay_s"] == pytest.approx(slept[1]["late"], rel=0.1)
+    (named,) = stragglers(record)
+    assert named.rank == 1
+    explained(record)
+
+
+@pytest.mark.parametrize("task", ["features", "mnist-convnet"])
+@pytest.mark.parametrize("on", ["1x1", "1x2"])
+def test_what_is_unexplained(task: str, on: str, tmp_path: Path) -> None:
+    record = paceline.run(task, out=tmp_path / "run", on=on, steps=300, threads=1)
+    assert record.completed, record.why
+    explained(record)
+
+
+def explained(record: paceline.Record) -> None:
+    """Every rank's parts add up to the wall time, and at most 3 % of it is `other`."""
+    wall = record.time["wall_s"]
+    for parts in [record.time["parts"], *(rank["time"] for rank in record["ranks"])]:
+        assert sum(value for value in parts.values() if value is not None) == pytest.approx(wall, abs=1e-6)
+        assert abs(parts["other"]) <= 0.03 * wall, parts

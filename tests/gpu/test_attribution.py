@@ -1,0 +1,117 @@
+"""Where time and memory went on one GPU. Never in CI; nccl with more than one rank cannot be run here, so one rank shows what it can."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import paceline
+
+CIFAR_LIKE = str(Path(__file__).parent / "tasks" / "cifar_like.py")
+
+
+def trained(tmp_path: Path, **asked: object) -> tuple[paceline.Record, dict[str, float]]:
+    notes = tmp_path / "notes.json"
+    record = paceline.run(
+        CIFAR_LIKE, out=tmp_path / "run", notes=str(notes), device="cuda", batch=64, test_batch=128, **asked
+    )
+    assert record.completed, record.why
+    return record, json.loads(notes.read_text())
+
+
+def test_the_split_adds_up_and_tells_phases_apart(tmp_path: Path) -> None:
+    record, _ = trained(tmp_path, epochs=6)
+    wall, parts = record.time["wall_s"], record.time["parts"]
+    assert sum(value for value in parts.values() if value is not None) == pytest.approx(wall, abs=1e-6)
+    assert abs(parts["other"]) <= 0.03 * wall, parts
+    assert (
+        all(parts[name] > 0 for name in ("data", "forward", "backward", "optimizer", "evaluation"))
+        and parts["step"] is None
+    )
+    inside = sum(parts[name] or 0 for name in ("data", "forward", "backward", "optimizer", "evaluation", "logging"))
+    assert inside == pytest.approx(record.time["training_s"], rel=0.03), (
+        "the device's timeline against the host's clock"
+    )
+
+
+def test_device_memory_parts_add_up_to_what_torch_says(tmp_path: Path) -> None:
+    record, notes = trained(tmp_path, steps=60)
+    memory = record["memory"]
+    assert memory["allocator"] == "cuda"
+    assert sum(memory["parts"].values()) == pytest.approx(notes["max_allocated"], rel=0.02)
+    assert memory["peak_bytes"] <= memory["reserved_bytes"]
+    numbers = record["num_parameters"]
+    assert memory["sizes"]["parameters"] == memory["sizes"]["gradients"] == 4 * numbers
+    assert memory["sizes"]["optimizer"] == pytest.approx(8 * numbers, rel=0.02), "Adam"
+    # 64 images; each block keeps its convolution's, its norm's and its ReLU's result, and the pool's with its indices (8 bytes).
+    each = sum(4 * c * s * s * 3 + 12 * c * s * s // 4 for c, s in ((32, 32), (64, 16), (128, 8)))
+    assert memory["sizes"]["activations"] == pytest.approx(64 * each, rel=0.3)
+    assert memory["parts"]["activations"] > 0.5 * memory["sizes"]["activations"]
+
+
+def test_a_device_that_stands_still_for_want_of_data(tmp_path: Path) -> None:
+    """The host sleeps; the device has nothing to do. That time is `data`, not `forward`."""
+    record, notes = trained(tmp_path, steps=60, batch_ms=20)
+    assert record.time["parts"]["data"] == pytest.approx(notes["slept"], rel=0.1)
+
+
+def test_a_planted_slow_step_is_backward_s() -> None:
+    """Work queued without waiting is told apart by the device's own clock, in the right proportion."""
+    import torch
+
+    from paceline.worker.measure.clock import Stopwatch
+    from paceline.worker.measure.timeline import following
+
+    device = torch.device("cuda", 0)
+    a = torch.randn(4096, 4096, device=device)
+    for _ in range(10):
+        a @ a
+    watch = following(Stopwatch("data"), device)
+    for _ in range(50):
+        watch.switch("forward")
+        a @ a
+        watch.switch("backward")
+        for _ in range(3):
+            a @ a
+        watch.switch("data")
+    watch.settle()
+    assert watch.parts["backward"] / watch.parts["forward"] == pytest.approx(3, rel=0.1)
+    assert watch.parts["data"] < 0.05 * watch.parts["forward"]
+
+
+def test_ddp_over_nccl_with_one_rank(tmp_path: Path) -> None:
+    """All that one GPU can show: buckets leave and arrive through our hook, moments are read, and the last one ends the backward pass."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    from paceline.records.split import COMMUNICATION
+    from paceline.worker.measure.clock import Stopwatch
+    from paceline.worker.measure.overlap import Overlap
+    from paceline.worker.measure.timeline import following
+
+    device = torch.device("cuda", 0)
+    dist.init_process_group("nccl", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    try:
+        net = torch.nn.Sequential(*(torch.nn.Linear(2048, 2048) for _ in range(8))).to(device)
+        twin = torch.nn.Linear(4, 4).to(device)
+        watch = following(Stopwatch("data"), device)
+        overlap = Overlap(watch, 1)
+        wrapped = DistributedDataParallel(net, device_ids=[0], bucket_cap_mb=20)
+        wrapped.register_comm_hook(None, overlap.hook)
+        for _ in range(5):
+            watch.switch("forward")
+            loss = wrapped(torch.randn(256, 2048, device=device)).square().mean()
+            watch.switch("backward")
+            loss.backward()
+            watch.switch("optimizer")
+            twin(torch.randn(4, 4, device=device))
+        watch.switch("data")
+        watch.settle()
+        assert overlap.hidden_s() >= 0
+        assert watch.parts["backward"] > 0 and watch.parts[COMMUNICATION] > 0
+        assert len(watch.spells) == 5, "one stay in communication a step"
+    finally:
+        dist.destroy_process_group()

@@ -1,0 +1,159 @@
+"""Memory of one step, read from malloc, against arithmetic: 4 bytes a number, and what each optimizer keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo  # the first optimizer would: it sets an environment variable, and a test must not
+
+from paceline.spec.run import Spec
+from paceline.worker.measure.allocator import Malloc, host_memory
+from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.measure.memory import Memory, resident
+from paceline.worker.measure.tally import Tally
+from paceline.worker.step import EagerStep
+from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.transform import optim
+from paceline.worker.transform.replicate import Replicated
+from paceline.worker.world.join import World
+
+WIDE, DEEP, BATCH = 512, 1024, 64
+WORLD = World(rank=0, size=1, local_rank=0, host="here", device=torch.device("cpu"), backend="gloo")
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(WIDE, DEEP), torch.nn.ReLU(), torch.nn.Linear(DEEP, 10))
+
+
+NUMBERS = WIDE * DEEP + DEEP + DEEP * 10 + 10
+
+
+def looked_at(
+    make: Callable[[], torch.nn.Module], *, optimizer: str, accumulate: int = 1, look: bool = True, steps: int = 2, **more: Any
+) -> dict[str, Any]:  # fmt: skip
+    host, why = host_memory()
+    net = make()
+    spec = Spec(task="features", threads=1, device="cpu", optimizer=optimizer, **{"weight_decay": 0.0, **more})
+    task = Task("made up", lambda: net, list, list, usual_forward, usual_loss, usual_score)
+    update = optim.build(net.parameters(), spec)
+    watch = Stopwatch("data")
+    memory = Memory(net, update, host, why, watch)
+    step = EagerStep(net, task, update, Replicated(net, WORLD), watch, accumulate=accumulate)
+    generator = torch.Generator().manual_seed(3)
+    x, y = torch.randn(BATCH, WIDE, generator=generator), torch.randint(0, 10, (BATCH,), generator=generator)
+    for _ in range(steps):
+        parts = list(zip(x.chunk(accumulate), y.chunk(accumulate), strict=True))
+
+        def fed() -> Any:
+            for part in parts:  # noqa: B023
+                watch.switch("data")
+                yield part, len(part[0])
+
+        if look:
+            with memory:
+                step(fed(), Tally())
+        else:
+            step(fed(), Tally())
+        watch.switch("data")
+    return memory.close(data_bytes=None)
+
+
+STATE = {"sgd": 0, "adam": 2, "adamw": 2, "rmsprop": 1}
+
+
+@pytest.mark.parametrize("name", STATE)
+def test_optimizer_state_is_what_arithmetic_says(name: str) -> None:
+    found = looked_at(model, optimizer=name)
+    sizes = found["sizes"]
+    assert sizes["parameters"] == sizes["gradients"] == 4 * NUMBERS
+    assert sizes["optimizer"] == pytest.approx(4 * NUMBERS * STATE[name], rel=0.02)
+    assert sum(found["parts"].values()) == found["peak_bytes"]
+    assert all(part >= 0 for part in found["parts"].values()), found["parts"]
+
+
+def test_sgd_with_momentum_keeps_one_number_more() -> None:
+    assert looked_at(model, optimizer="sgd", momentum=0.9)["sizes"]["optimizer"] == 4 * NUMBERS
+
+
+def test_the_allocator_saw_the_same_tensors() -> None:
+    """Malloc's own figure grows by what the first step makes and keeps: gradients and state. Arithmetic within 2 %."""
+    allocator = Malloc()
+    net = model()
+    before = allocator.in_use()
+    update = torch.optim.Adam(net.parameters())
+    net(torch.randn(BATCH, WIDE)).sum().backward()
+    update.step()
+    grown = allocator.in_use() - before
+    assert grown == pytest.approx(3 * 4 * NUMBERS, rel=0.02)
+
+
+def test_activations_are_what_the_forward_pass_leaves() -> None:
+    """The hidden layer once (ReLU keeps its result and not what went in), the outputs and their softmax; 4 bytes each."""
+    found = looked_at(model, optimizer="sgd")
+    assert found["sizes"]["activations"] == pytest.approx(4 * BATCH * (DEEP + 10 + 10), rel=0.05)
+
+
+def test_accumulation_adds_no_gradient_memory() -> None:
+    """Report C: "accumulation needs more memory because the gradients of each micro-batch are kept". They are summed in place."""
+    whole, cut = looked_at(model, optimizer="adam"), looked_at(model, optimizer="adam", accumulate=8)
+    assert cut["sizes"]["gradients"] == whole["sizes"]["gradients"] == 4 * NUMBERS
+    assert cut["sizes"]["optimizer"] == whole["sizes"]["optimizer"]
+    assert cut["sizes"]["activations"] < whole["sizes"]["activations"] / 4, "an eighth of the batch at a time"
+    assert cut["peak_bytes"] <= whole["peak_bytes"] * 1.02
+
+
+def test_accumulated_gradients_are_the_batchs() -> None:
+    nets = [model().double(), model().double()]
+    for net, accumulate in zip(nets, (1, 5), strict=True):
+        x = torch.randn(BATCH, WIDE, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+        y = torch.arange(BATCH) % 10
+        task = Task("made up", lambda: net, list, list, usual_forward, usual_loss, usual_score)  # noqa: B023
+        update = torch.optim.SGD(net.parameters(), lr=0.1)
+        step = EagerStep(net, task, update, Replicated(net, WORLD), Stopwatch("data"), accumulate=accumulate)
+        cuts = zip(x.tensor_split(accumulate), y.tensor_split(accumulate), strict=True)
+        step(iter([(cut, len(cut[0])) for cut in cuts]), Tally())
+    for left, right in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+        assert float((left - right).detach().norm() / left.detach().norm()) < 1e-14
+
+
+def test_looking_changes_nothing() -> None:
+    nets = [model(), model()]
+    for net, look in zip(nets, (True, False), strict=True):
+        looked_at(lambda: net, optimizer="adam", look=look, steps=3)  # noqa: B023
+    for left, right in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+        assert left.equal(right)
+
+
+def test_a_compiled_model_is_not_run_under_the_mode() -> None:
+    """It would be run eagerly, and so be another model: only the ends of its phases are read."""
+
+    class Compiled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self._orig_mod = model()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+            assert not _get_current_dispatch_mode_stack()
+            return self._orig_mod(x)
+
+    found = looked_at(Compiled, optimizer="adam")
+    assert found["peak_bytes"] > 4 * 4 * NUMBERS and found["sizes"]["activations"] > 0
+
+
+def test_another_malloc_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Malloc, "in_use", lambda self: 1000)
+    found, why = host_memory()
+    assert found is None and "do not come from glibc's malloc" in str(why)
+    row = looked_at(model, optimizer="sgd", look=False)
+    assert row["peak_bytes"] is None and row["why"] == why and row["sizes"]["parameters"] == 4 * NUMBERS
+
+
+def test_resident_memory_is_the_processs_own() -> None:
+    peak, now = resident()
+    assert now is not None and 50e6 < now <= peak < 50e9
