@@ -27,6 +27,7 @@ DOC = '"""A planted file."""\n'
 
 # (file, text after the docstring, line, rule)
 PLANTED = [
+    ("commands/train.py", "def f():\n    import pynvml\n", 3, "nvml"),
     # rooms
     ("base/names.py", "from paceline.spec import run\n", 2, "rooms"),
     ("spec/load.py", "def f():\n    from paceline.records import record\n", 3, "rooms"),

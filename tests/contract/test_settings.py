@@ -54,6 +54,7 @@ ELSEWHERE = {
     "pack": "tests/unit/study/test_jobs.py",
     "max_jobs": "tests/unit/study/test_jobs.py",
     "price": "tests/unit/records/test_cost.py",
+    "profile": "tests/e2e/test_profile.py",
 }
 
 

@@ -199,14 +199,14 @@ def _by(found: Comparison, metric: Metric) -> str:
     """How far a cell's figure is from the baseline's."""
     assert found.value is not None
     if metric.kind == "ratio":
-        return f"{found.value:.2f}x that of {found.baseline} {_range(found.low, found.high, found.n, '.2f')}"
+        return f"{found.value:.2f}x {found.baseline} {_range(found.low, found.high, found.n, '.2f')}"
     scale, unit, digits = (100, " points", "+.1f") if metric.unit == "fraction" else (1, "", "+.3g")
     low, high = (None if value is None else value * scale for value in (found.low, found.high))
-    return f"{found.value * scale:{digits}}{unit} from that of {found.baseline} {_range(low, high, found.n, digits)}"
+    return f"{found.value * scale:{digits}}{unit} from {found.baseline} {_range(low, high, found.n, digits)}"
 
 
 def _profiled(evidence: Evidence, done: Sequence[CellFinding]) -> str:
-    """A profiler slows what it watches, so nothing is said of how fast a cell trains."""
+    """A profiler slows what it watches: only shares and parts of what it saw can be compared."""
     metric = _asked_about(evidence, done)
     if metric is None:
         titles = [m.title for name, m in evidence.metrics.items() if name.startswith(PROFILE)]
@@ -223,9 +223,10 @@ def _profiled(evidence: Evidence, done: Sequence[CellFinding]) -> str:
     most = max(shown, key=lambda c: abs(on_scale(metric, c.value or 1.0)))
     others = [f"{c.candidate} {c.verdict}" for c in shown if c is not most]
     silent = len(against) - len(shown)
-    text = f"{metric.title} of {most.candidate} is {_by(most, metric)}"
+    text = f"{_sentence(metric.title)}: {most.candidate} is {_by(most, metric)}"
     text += f"; {', '.join(others)}" if others else ""
-    return f"{_sentence(text)}." + (f" {silent} cells are not shown to differ." if silent else "")
+    text += f"; {silent} not shown to differ" if silent else ""
+    return f"{text}. These are profiles: nothing is said of how fast a cell trains."
 
 
 def _scaled(rows: Sequence[Missing]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from paceline.records.findings import Metric
+from paceline.records.profile import seen
 from paceline.records.record import Record
 
 TRAINING, WALL, TO_TARGET, THROUGHPUT = "time.training_s", "time.wall_s", "time.to_target_s", "throughput"
@@ -18,6 +19,13 @@ _TIMES = (
     Metric(THROUGHPUT, "throughput", "samples/s", "higher", "ratio", 0.02),
 )
 _MEMORY = Metric("memory.rss_bytes", "memory", "bytes", "lower", "ratio", 0.02, main=False)
+# Of runs that were profiled. How large a share is too large depends on the task: neither way is better.
+_DATA_SHARE = Metric("profile.clean.data_share", "batch assembly", "fraction", None, "difference", 0.02)
+_TYPES, _MODULES = "profile.types.", "profile.by_name."
+_OF_A_MODULE: dict[str, tuple[str, Literal["s", "bytes", ""]]] = {
+    "forward_s": ("forward", "s"), "backward_s": ("backward", "s"), "device_s": ("on the GPU", "s"), "calls": ("calls", ""),
+    "bytes": ("memory", "bytes"),
+}  # fmt: skip
 _DEVICE_MEMORY = Metric("memory.peak_bytes", "device memory", "bytes", "lower", "ratio", 0.02, main=False)
 
 # Keys of a split that are counts, not figures.
@@ -53,6 +61,24 @@ def main_score(records: Iterable[Record]) -> tuple[str, str | None] | None:
     return None
 
 
+def _of_module(name: str) -> Metric:
+    """`profile.types.Linear.forward_s` and the like, by a title that can be read."""
+    module, _, figure = name.removeprefix(_TYPES).removeprefix(_MODULES).rpartition(".")
+    word, unit = _OF_A_MODULE.get(figure, (figure, ""))
+    return Metric(name, f"{module}, {word}", unit, "lower", "ratio", 0.02)
+
+
+def _profiled(records: Iterable[Record], quoted: Collection[str]) -> list[Metric]:
+    """What a profile offers to compare: the share of batch assembly, the forward time of every type, and whatever a report quotes."""
+    found = [profile for record in records if (profile := seen(record)) is not None]
+    types = dict.fromkeys(f"{_TYPES}{name}.forward_s" for profile in found for name in profile["types"])
+    names = dict.fromkeys([*types, *(name for name in quoted if name.startswith((_TYPES, _MODULES)))])
+    metrics = [_DATA_SHARE, *(_of_module(name) for name in names)]
+    # Where a report asks for some of them, the others would only make the table wide.
+    asked = {metric.name for metric in metrics} & set(quoted)
+    return [replace(metric, main=not asked or metric.name in asked) for metric in metrics]
+
+
 def table(records: list[Record], quoted: Collection[str] = ()) -> tuple[Metric, ...]:
     """All metrics of these runs, in the order they are shown; what a report has a figure for is there even if no run has it."""
     own = main_score(records)
@@ -64,4 +90,5 @@ def table(records: list[Record], quoted: Collection[str] = ()) -> tuple[Metric, 
         scores.append(replace(test, main=is_own))
         scores.append(replace(test, name=f"train.{name}", title=f"train {name}", compared=False, main=False))
     metrics = (*_TIMES, *scores, _loss("test"), replace(_loss("train"), compared=False), _MEMORY, _DEVICE_MEMORY)
+    metrics = (*metrics, *_profiled(records, quoted))
     return tuple(m for m in metrics if m.name in quoted or any(record.metric(m.name) is not None for record in records))

@@ -1,33 +1,37 @@
 """Why not twice as fast? The missing time of each topology with its intervals, and the sentence that answers. Arithmetic: `attribution.py`.
 
-A cause is named only where it is shown to be larger than the second, run by run, over at least three runs.
+A cause is named only where it is shown to be larger than the second, run by run, over at least three runs. A slow rank is a cause of
+its own where mending it alone would bring back more than half: in the parts it is its own computing and the others' waiting.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from paceline.analysis.attribution import Cost, causes, cost, points, shares
 from paceline.analysis.compare import MIN_RUNS
 from paceline.analysis.stats import interval
-from paceline.records.findings import CellFinding, Interval, Missing, Scaling
-from paceline.records.limits import GROUPS
+from paceline.records.findings import CellFinding, Interval, Missing, Scaling, Straggler
+from paceline.records.limits import GROUPS, lateness
 from paceline.records.record import Record
 from paceline.records.split import PARTS
 from paceline.records.study import CellRecord, StudyRecord
 
+STRAGGLER = "a slow rank"
 SMALL = 0.01  # parts of less than one point are summed up as the rest
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """What a training sample cost in a run of the baseline and in one of the cell, and how many the latter trained on."""
+    """A run of the baseline and one of the cell: what a training sample cost in each. Of the latter also how many samples it
+    trained on, and the share of its time for which all its ranks waited for a straggler."""
 
     base: Cost
     cell: Cost
     samples: float
+    delay: float
 
     @property
     def speedup(self) -> float:
@@ -57,14 +61,19 @@ def _mean(costs: Sequence[Cost]) -> Cost:
     return {name: statistics.fmean(one.get(name, 0.0) for one in costs) for name in names}
 
 
-def _pairs(base: CellRecord, cell: CellRecord) -> _Pairs:
+def _delay(record: Record, late: Sequence[Straggler]) -> float:
+    named = {(rank.rank, rank.host) for rank in late}
+    return sum(rank.share for rank in lateness(record) if (rank.rank, rank.host) in named)
+
+
+def _pairs(base: CellRecord, cell: CellRecord, late: Sequence[Straggler]) -> _Pairs:
     told: list[dict[int, tuple[Record, Cost]]] = [
         {repeat: (record, found) for repeat, record in one.completed if (found := cost(record))} for one in (base, cell)
     ]
     first, second = told
     if base.plan.keys and cell.plan.keys:
         rows = [
-            _Pair(spent, second[repeat][1], second[repeat][0]["samples"])
+            _Pair(spent, second[repeat][1], second[repeat][0]["samples"], _delay(second[repeat][0], late))
             for repeat, (record, spent) in first.items()
             if repeat in second and second[repeat][0].spec.get("seed") == record.spec.get("seed")
         ]
@@ -72,38 +81,56 @@ def _pairs(base: CellRecord, cell: CellRecord) -> _Pairs:
     if not first or not second:
         return _Pairs([], 0, paired=False)
     samples = statistics.fmean(record["samples"] for record, _ in second.values())
-    pair = _Pair(_mean([c for _, c in first.values()]), _mean([c for _, c in second.values()]), samples)
+    pair = _Pair(_mean([c for _, c in first.values()]), _mean([c for _, c in second.values()]), samples, 0.0)
     return _Pairs([pair], min(len(first), len(second)), paired=False)
 
 
-def _answer(rows: Sequence[Mapping[str, float]]) -> tuple[str, str | None]:
+def _answer(rows: Sequence[Mapping[str, float]], delays: Sequence[float]) -> tuple[str, str | None]:
     """(answer, cause). All computing is one cause: a forward and a backward pass are slow for the same reasons."""
     if len(rows) < MIN_RUNS:
-        return f"No single cause stands out (n = {len(rows)}; it takes {MIN_RUNS} paired runs to name one).", None
+        return f"No single cause stands out (it takes {MIN_RUNS} paired runs to name one).", None
+    halves = [sum(row.values()) / 2 for row in rows]
+    if _above(delays, halves):
+        return "Mostly one slow rank.", STRAGGLER
     grouped = [causes(row) for row in rows]
     order = sorted(grouped[0], key=lambda name: -statistics.fmean(row[name] for row in grouped))
-    first, second = order[0], order[1] if len(order) > 1 else None
-    ahead = interval([row[first] - (row[second] if second else 0.0) for row in grouped])
-    if ahead.low is None or ahead.low <= 0:
+    first, second = ([row.get(name, 0.0) for row in grouped] for name in (*order, "")[:2])
+    if not _above(first, second):
         return "No single cause stands out.", None
-    half = sum(sum(row.values()) for row in rows) / 2
-    most = "Mostly" if sum(row[first] for row in grouped) >= half else "Above all"
-    return f"{most} {_name(first)}.", first
+    most = "Mostly" if sum(first) >= sum(halves) else "Above all"
+    return f"{most} {_name(order[0])}.", order[0]
+
+
+def _above(first: Sequence[float], second: Sequence[float]) -> bool:
+    low = interval([a - b for a, b in zip(first, second, strict=True)]).low
+    return low is not None and low > 0
 
 
 def _name(part: str) -> str:
     return "unexplained" if part == "other" else part
 
 
-def _listed(parts: Mapping[str, Interval], rest: Interval) -> str:
-    """The parts of at least a point, the largest first; then what was won back."""
-    large = sorted((name for name, share in parts.items() if share.mean >= SMALL), key=lambda name: -parts[name].mean)
-    back = sorted((name for name, share in parts.items() if share.mean <= -SMALL), key=lambda name: parts[name].mean)
-    named = [f"{_name(name)} {points(parts[name])}" for name in large]
-    if round(rest.mean * 100):
-        named.append(f"the rest {points(rest)}")
-    won = [f"{_name(name)} {points(_turned(parts[name]))}" for name in back]
-    return ", ".join(named) + (f"; won back: {', '.join(won)}" if won else "")
+def _listed(parts: Mapping[str, Interval], total: Callable[[Sequence[str]], Interval]) -> str:
+    """What is missing, the largest first, computing in one with its parts behind it; then what was won back.
+
+    `total` is the sum of some parts, with an interval of its own. Parts of less than a point are the rest.
+    """
+    large = [name for name, share in parts.items() if share.mean >= SMALL]
+    computing = [name for name in large if name in GROUPS["compute"]]
+    gone = [(_name(name), parts[name], "") for name in large if name not in computing]
+    if computing:
+        detail = ", ".join(f"{name} {round(parts[name].mean * 100)} %" for name in computing)
+        several = len(computing) > 1
+        gone.append(("compute" if several else computing[0], total(computing), f" ({detail})" if several else ""))
+    gone.sort(key=lambda item: -item[1].mean)
+    won = [(_name(name), _turned(share), "") for name, share in parts.items() if share.mean <= -SMALL]
+    rest = total([name for name, share in parts.items() if abs(share.mean) < SMALL])
+    if round(rest.mean * 100) > 0:
+        gone.append(("the rest", rest, ""))
+    elif round(rest.mean * 100) < 0:
+        won.append(("the rest", _turned(rest), ""))
+    text, back = (", ".join(f"{name} {points(s)}{detail}" for name, s, detail in items) for items in (gone, won))
+    return f"{text}; won back: {back}" if back else text
 
 
 def _turned(share: Interval) -> Interval:
@@ -123,13 +150,12 @@ def _why_compute(base: CellRecord, cell: CellRecord, kind: str) -> str:
     return ""
 
 
-def _sentences(row: Missing, pairs: _Pairs, rest: Interval, more: str) -> str:
+def _sentences(row: Missing, runs: str, listed: str, more: str) -> str:
     fast = f"{row.label} trains {row.speedup:.2f}x as fast as {row.baseline}"
     if not _shown(row.missing):
         said = "nothing is missing" if row.missing.mean <= 0 else "nothing is shown to be missing"
-        return f"{fast}, ideal {row.ideal:g}x: {said} ({points(row.missing)}, {pairs.runs})."
-    parts = _listed(row.parts, rest)
-    gone = f"{points(row.missing)} of its time is missing: {parts} ({pairs.runs})."
+        return f"{fast}, ideal {row.ideal:g}x: {said} ({points(row.missing)}, {runs})."
+    gone = f"{points(row.missing)} of its time is missing: {listed} ({runs})."
     return f"{row.answer} {fast} instead of {row.ideal:g}x: {gone}{more}"
 
 
@@ -138,35 +164,41 @@ def _shown(missing: Interval) -> bool:
     return (missing.mean if missing.low is None else missing.low) > 0
 
 
-def _row(base: CellRecord, cell: CellRecord, scaled: Scaling, growth: float, late: str) -> Missing | None:
-    pairs = _pairs(base, cell)
+def _row(
+    base: CellRecord, cell: CellRecord, scaled: Scaling, growth: float, late: Sequence[Straggler]
+) -> Missing | None:
+    pairs = _pairs(base, cell, late)
     if not pairs.rows:
         return None
     told = [shares(pair.base, pair.cell, growth) for pair in pairs.rows]
     names = [name for name in PARTS if any(name in row for row in told)]
     rows = [{name: row.get(name, 0.0) for name in names} for row in told]
     parts = {name: pairs.over([row[name] for row in rows]) for name in names}
-    small = [name for name in names if abs(parts[name].mean) < SMALL]
-    rest = pairs.over([sum(row[name] for name in small) for row in rows])
-    whole = pairs.over([sum(row.values()) for row in rows])
-    answer, cause = _answer(rows if pairs.paired else []) if _shown(whole) else ("", None)
+
+    def total(of: Sequence[str]) -> Interval:
+        return pairs.over([sum(row[name] for name in of) for row in rows])
+
+    whole = total(names)
+    answer, cause = "", None
+    if _shown(whole):
+        answer, cause = _answer(rows if pairs.paired else [], [pair.delay for pair in pairs.rows])
     row = Missing(
         scaled.label, scaled.baseline, growth, statistics.geometric_mean(pair.speedup for pair in pairs.rows), whole, parts, "",
         statistics.fmean(sum(pair.base.values()) / growth * pair.samples for pair in pairs.rows), answer, cause,
     )  # fmt: skip
     slow = sum(parts[name].mean for name in GROUPS["compute"] if name in parts) >= SMALL
-    more = _why_compute(base, cell, scaled.kind) if slow else ""
-    if late and parts.get("waiting", rest).mean >= SMALL:
-        more += late
-    return replace(row, words=_sentences(row, pairs, rest, more))
+    more = (
+        _why_compute(base, cell, scaled.kind) if slow and not late else ""
+    )  # a slow rank computes longer than its batch takes
+    if "waiting" in parts and parts["waiting"].mean >= SMALL:
+        more += "".join(f" {rank.words[0].upper()}{rank.words[1:]}." for rank in late)
+    return replace(row, words=_sentences(row, pairs.runs, _listed(parts, total), more))
 
 
 def missing(study: StudyRecord, rows: Sequence[Scaling], found: Sequence[CellFinding]) -> tuple[Missing, ...]:
     """One for each topology at least as large as its baseline; a smaller one is not asked why it is not faster."""
     cells = {cell.plan.label: cell for cell in study.cells}
-    late = {
-        cell.label: "".join(f" {rank.words[0].upper()}{rank.words[1:]}." for rank in cell.stragglers) for cell in found
-    }
+    late = {cell.label: cell.stragglers for cell in found}
     made = [
         _row(cells[row.baseline], cells[row.label], row, row.ideal, late[row.label])
         for row in rows

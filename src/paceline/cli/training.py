@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,6 +30,10 @@ Detach = Annotated[
 _TOO_EARLY = "interrupted while the task was being looked at; no run was started"
 
 
+def _stderr() -> Any:
+    return console(stderr=True)
+
+
 def _leave(jobs: list[int], hush: Callable[[], None]) -> bool:
     """Ctrl-C while a job waits or runs: without a terminal nobody can answer, and nothing is left behind."""
     hush()
@@ -51,7 +55,7 @@ def run(
     out: Out = None,
 ) -> None:
     """Train one task under one set of settings, and say what happened on every rank."""
-    from paceline.commands import prepare, run, show, watching
+    from paceline.commands import prepare, run, watching
 
     try:
         what = run.ready(task, prepare.words(words or []), out=out)
@@ -64,6 +68,8 @@ def run(
     if dry_run:
         spec = what.spec.plain()
         print_json({"schema": 1, "spec": spec, "plan": what.plan.plain()} if as_json else spec)
+        from paceline.commands import show
+
         say_all([] if as_json else show.planned_run(what))
         return
     if detach:
@@ -76,13 +82,15 @@ def run(
         print_json(submitted) if as_json else say(run.said_of(submitted))
         raise typer.Exit(0 if submitted["outcome"] == "submitted" else 1)
     try:
-        with watching.Single(console(stderr=True), what) as watcher:
+        with watching.Single(_stderr, what) as watcher:
             record = run.start(what, tick=watcher.tick, leave=lambda jobs: _leave(jobs, watcher.hush))
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; what the ranks wrote so far is in {what.run.path}") from None
     if as_json:
         print_json(record.plain)
     else:
+        from paceline.commands import show  # rich and the tables: not before the ranks are started
+
         show.record(console(), record)
     if not record.completed:
         fail(f"{record.kind}: {record.why}")
@@ -134,7 +142,7 @@ def study(
             return
         try:
             what, look = study.look_ahead(what, budget_s=budget_s, most=repeats)
-            with watching.Many(console(stderr=True), what, look, retry=retry) as watcher:
+            with watching.Many(_stderr, what, look, retry=retry) as watcher:
                 reported = study.start(
                     what, watcher, retry=retry, deadline_s=budget_s, leave=lambda jobs: _leave(jobs, watcher.hush)
                 )

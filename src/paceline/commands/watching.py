@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Self
 
 from paceline.commands.run import Ready as ReadyRun
-from paceline.commands.study import Ready as ReadyStudy
 from paceline.records.layout import RunDir
-from paceline.records.profile import took_s
+from paceline.records.profile import seen, took_s
 from paceline.records.record import Record
 from paceline.report.format import duration
 from paceline.report.live import Glimpse, Line, words
@@ -18,6 +16,11 @@ from paceline.spec.run import Spec
 from paceline.study.campaign import Turn, finished
 from paceline.study.estimate import Outlook
 from paceline.study.progress import peek
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from paceline.commands.study import Ready as ReadyStudy
 
 
 def _glimpse(run: RunDir, spec: Spec) -> Glimpse:
@@ -28,7 +31,7 @@ def _glimpse(run: RunDir, spec: Spec) -> Glimpse:
 class _Watcher:
     """A moving line that is there for the length of a block."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Callable[[], Console]) -> None:
         self._line = Line(console)
 
     def __enter__(self) -> Self:
@@ -48,7 +51,7 @@ class _Watcher:
 class Single(_Watcher):
     """The line of `paceline run`."""
 
-    def __init__(self, console: Console, what: ReadyRun) -> None:
+    def __init__(self, console: Callable[[], Console], what: ReadyRun) -> None:
         super().__init__(console)
         self._what = what
 
@@ -69,7 +72,7 @@ class Single(_Watcher):
 class Many(_Watcher):
     """The line of `paceline study`, and a line that stays for every finished run."""
 
-    def __init__(self, console: Console, what: ReadyStudy, look: Outlook, *, retry: bool) -> None:
+    def __init__(self, console: Callable[[], Console], what: ReadyStudy, look: Outlook, *, retry: bool) -> None:
         super().__init__(console)
         self._what, self._look = what, look
         self._coming = [turn for turn in what.all_turns() if finished(turn, retry=retry) is None]
@@ -112,7 +115,7 @@ class Many(_Watcher):
         self._coming = [other for other in self._coming if other != turn]
         took = took_s(record)
         self._walls.setdefault(turn.label, []).append(took)
-        said = f"{record.score[0]} {record.score[1]:.4f}" if record.score else record.why or ""
+        said = f"{record.score[0]} {record.score[1]:.4f}" if record.score else record.why or ("profile" if seen(record) else "")
         where, wall = (
             f"[{self._done}/{self._total}] {turn.label} repeat {turn.repeat + 1}",
             duration(took),

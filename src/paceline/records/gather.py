@@ -262,5 +262,6 @@ def refusal(spec_plain: dict[str, Any], why: str) -> dict[str, Any]:
     return {
         "schema": SCHEMA, "outcome": "skipped", "kind": "refused", "why": why, "run_dir": None, "spec": spec_plain,
         "applied": None, "train": None, "test": None, "score": None, "ranks": [], "time": None, "throughput": None,
-        "memory": None, "weights": None, "weights_hash": None, "history": [], "restarts": 0,
+        "memory": None, "weights": None, "weights_hash": None, "history": [], "restarts": 0, "energy": None,
+        "cost": None, "profile": None,
     }  # fmt: skip

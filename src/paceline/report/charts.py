@@ -23,6 +23,7 @@ _PART_COLOURS = {
     "evaluation": "#9b6fd0", "checkpoint": "#e08a1e", "logging": "#b59b00", "shutdown": "#7f8c9b", "other": "#c4cad2",
 }  # fmt: skip
 _GREY = "#8b95a1"
+_NO_BAR = 1e-6  # a rest of some microseconds, above or below zero (two clocks), is in the tables
 _LINE = 27  # pixels a cell, in charts with a line a cell
 
 
@@ -105,13 +106,13 @@ def _speedup(found: StudyFindings, labels: Sequence[str]) -> Chart | None:
 
 def _stacked(told: Sequence[tuple[str, dict[str, float]]], title: str) -> tuple[Any, int]:
     """(bars of seconds by part in the order in which things happen, how many of them there are)."""
-    names = {part for _, parts in told for part, seconds in parts.items() if seconds}
+    names = {part for _, parts in told for part, seconds in parts.items() if seconds > _NO_BAR}
     order = sorted(names, key=lambda part: PARTS.index(part) if part in PARTS else len(PARTS))
     rows = [
         {"cell": label, "part": part, "place": order.index(part), "seconds": series.short(seconds)}
         for label, parts in told
         for part, seconds in parts.items()
-        if seconds > 0  # a rest of minus some microseconds (two clocks) is in the tables, and is no bar
+        if seconds > _NO_BAR
     ]
     alt = altair()
     shades = alt.Scale(domain=order, range=[_PART_COLOURS.get(part, _GREY) for part in order])

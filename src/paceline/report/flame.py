@@ -34,7 +34,6 @@ def frames(tree: Mapping[str, Any], *, start: float = 0.0, depth: int = 0, whole
 def chart(tree: Mapping[str, Any]) -> Chart:
     alt = altair()
     rows = list(frames(tree))
-    # A second frame of rows that are too thin for a letter would only be empty marks.
     labelled = [row for row in rows if row["label"]]
     span = alt.Scale(domain=[0, rows[0]["right"]], nice=False)
     deep = alt.Scale(domain=[0, max(row["below"] for row in rows)], reverse=True, nice=False)
@@ -66,6 +65,6 @@ def chart(tree: Mapping[str, Any]) -> Chart:
     drawn = alt.layer(bars, words).properties(width="container", height=_LINE * (1 + max(row["depth"] for row in rows)))
     caption = (
         "Frames of all batches that came the same way, added up; widest first, not in the order of time. Backward frames lie under "
-        "the module whose forward operator they answer. Frames below 0.1 % are left out: their time is the empty space at the right."
+        "the module whose forward operator they answer. The empty space below a frame is its own time and that of frames below 0.1 %."
     )
     return Chart("flame", "Where the time goes", caption, drawn.to_dict(), wide=True)

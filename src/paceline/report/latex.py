@@ -29,8 +29,12 @@ def _row(values: tuple[str, ...]) -> str:
     return f"    {guard}" + " & ".join(escape(value) for value in values) + r" \\"
 
 
+def _column(column: tables.Column) -> str:
+    return r"p{0.8\linewidth}" if column.wide else "r" if column.align == "right" else "l"
+
+
 def _table(table: tables.Table, found: StudyFindings) -> str:
-    align = "".join("r" if column.align == "right" else "l" for column in table.columns)
+    align = "".join(_column(column) for column in table.columns)
     caption = f"{found.name}: {table.title.lower()}" + (f" ({table.note})" if table.note else "")
     lines = [
         r"\begin{table}",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from rich.console import Console
-from rich.status import Status
+from typing import TYPE_CHECKING
 
 from paceline.report.format import duration
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +36,35 @@ def words(glimpse: Glimpse, elapsed_s: float, waiting: str = "") -> str:
 
 
 class Line:
-    """The moving line; nothing at all where the console is not a terminal, so that logs stay readable."""
+    """The moving line on stderr; nothing at all where that is not a terminal, so that logs stay readable.
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    `open` makes the console, when the line first moves: rich takes time to import, and by then the ranks are importing torch.
+    """
+
+    def __init__(self, open: Callable[[], Console]) -> None:
+        self._open = open
         self._status: Status | None = None
+        self._moves = sys.stderr.isatty()
 
     def __enter__(self) -> Line:
-        if self._console.is_terminal:
-            self._status = self._console.status("", spinner="dots")
-            self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._moves = False
         if self._status is not None:
             self._status.stop()
 
     def show(self, text: Callable[[], str]) -> None:
-        if self._status is not None:
-            self._status.update(text())
+        if not self._moves:
+            return
+        if self._status is None:
+            self._status = self._open().status("", spinner="dots")
+            self._status.start()
+        self._status.update(text())
 
     def keep(self, text: str) -> None:
         """A line that stays."""
-        self._console.print(text, markup=False, highlight=False)
+        if self._status is not None:
+            self._status.console.print(text, markup=False, highlight=False)
+        else:
+            sys.stderr.write(f"{text}\n")

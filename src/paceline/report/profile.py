@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from paceline.records.profile import seen
@@ -42,7 +43,7 @@ class Profile:
     @property
     def title(self) -> str:
         return (
-            f"{self.found['pass']} of {self.record.spec.get('task')}: {self.found['num_batches']} batches of "
+            f"{self.found['pass']} of {Path(str(self.record.spec['task'])).name}: {self.found['num_batches']} batches of "
             f"{self.found['batch']} on {self.found['device']}"
         )
 
@@ -68,7 +69,11 @@ class Profile:
         own = {row["name"]: self._own(row) for row in [*rows, outside]}
         total = sum(own.values())
         shares = {name: spent / total if total else 0.0 for name, spent in own.items()}
-        note = "in the model's own order; times include the modules inside, share and memory are a module's own"
+        around = "the task's own forward" + (", the loss's gradient, autograd itself" if self.training else "")
+        note = (
+            "in the model's own order; times include the modules inside, share and memory are a module's own; "
+            f"(outside): {around}"
+        )
         if short and len(rows) > _MOST_MODULES:
             largest = {row["name"] for row in sorted(rows, key=lambda row: -shares[row["name"]])[:_MOST_MODULES]}
             note = f"the {_MOST_MODULES} of {len(rows)} with most time of their own, {note}"
@@ -125,7 +130,7 @@ class Profile:
 
     def files(self) -> list[tuple[str, str]]:
         """Where the rest is, for somebody who wants to see every call."""
-        folder = self.record.run_dir
+        folder = self.record.run_dir.resolve()
         page = folder / "profile.html"
         return [
             *([("page", str(page))] if page.exists() else []),

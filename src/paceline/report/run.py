@@ -69,7 +69,9 @@ def beside_time(record: Record) -> Lines:
     )
     lines: Lines = []
     if other is not None and wall:
-        lines.append(("unexplained", f"{show.number(other, 's')}, {other / wall * 100:.2f} % of the wall time"))
+        lines.append(
+            ("unexplained", f"{show.number(other, 's')}, {round(other / wall * 100, 2) + 0.0:.2f} % of the wall time")
+        )
     if hidden:
         lines.append(("hidden communication", f"{show.number(hidden, 's')} while the rank computed; in no part"))
     return lines
@@ -137,7 +139,10 @@ def memory(record: Record) -> Table:
 def beside_memory(record: Record) -> Lines:
     """The process as a whole, what a device keeps reserved, and why the allocator could not be asked."""
     found = _dict(record.plain.get("memory"))
+    data = _dict(found.get("sizes")).get("data")
     lines: Lines = []
+    if data and found.get("allocator") == "malloc":  # on a GPU the data set lies elsewhere
+        lines.append(("in other", f"the data set, {show.number(data, 'bytes')}"))
     if found.get("rss_bytes"):
         steady = (
             f", {show.number(found['rss_steady_bytes'], 'bytes')} at the end" if found.get("rss_steady_bytes") else ""

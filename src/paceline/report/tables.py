@@ -13,11 +13,22 @@ from paceline.report import format as show
 
 Align = Literal["left", "right"]
 
+_TRAINING = (
+    "data",
+    "compute",
+    "waiting",
+    "transfer",
+    "evaluation",
+    "logging",
+    "other",
+)  # the groups of the training time
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
     title: str
     align: Align = "left"
+    wide: bool = False  # sentences: to be broken into lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +170,7 @@ def missing(found: StudyFindings) -> Table:
         "processes, would not need; a sample at a time, evaluation and logging included, mean over ranks, with 95 % intervals"
     )
     rows = tuple((row.label, row.words) for row in found.missing)
-    return Table("missing", _why_not(found), note, (Column("setting"), Column("answer")), rows)
+    return Table("missing", _why_not(found), note, (Column("setting"), Column("answer", wide=True)), rows)
 
 
 def missing_parts(found: StudyFindings) -> Table:
@@ -183,35 +194,36 @@ def missing_parts(found: StudyFindings) -> Table:
     return Table("missing-parts", "The missing time by part", note, columns, rows)
 
 
-def _share(figure: Interval | None) -> str:
+def _share(figure: Interval | None, places: int = 1) -> str:
     if figure is None:
         return show.NONE
-    around = "" if figure.low is None or figure.high is None else f" [{figure.low * 100:.1f}, {figure.high * 100:.1f}]"
-    return f"{figure.mean * 100:.1f} %{around}"
+    told = (figure.mean, figure.low, figure.high)
+    # Adding 0.0 to a rounded value leaves no "-0.0".
+    mean, low, high = (None if v is None else f"{round(v * 100, places) + 0.0:.{places}f}" for v in told)
+    return f"{mean} %" + (f" [{low}, {high}]" if low is not None and high is not None else "")
 
 
 def training(found: StudyFindings) -> Table:
     """Where each cell's training time goes, and what holds it back."""
     told = [cell for cell in found.cells if cell.training_shares]
-    names = list(dict.fromkeys(name for cell in told for name in cell.training_shares))
-    shown = [name for name in names if any(abs(cell.training_shares.get(name, 0.0)) >= 0.005 for cell in told)]
+    shown = [name for name in _TRAINING if any(abs(cell.training_shares.get(name, 0.0)) >= 0.005 for cell in told)]
     hides = any(cell.hidden_s for cell in told)
     rows = tuple(
         (
             cell.label,
             *(show.percent(cell.training_shares.get(name)) for name in shown),
             *((show.number(cell.hidden_s, "s"),) if hides else ()),
-            show.NONE if cell.unexplained is None else f"{cell.unexplained * 100:.2f} %",
-            f"{cell.bound}: {_share(cell.bound_share)}" if cell.bound else show.NONE,
+            show.NONE if cell.unexplained is None else f"{round(cell.unexplained * 100, 2) + 0.0:.2f} %",
+            f"{cell.bound} ({_share(cell.bound_share, 0)})" if cell.bound else show.NONE,
         )
         for cell in told
     )
     hidden = (Column("hidden", "right"),) if hides else ()
     columns = (
-        Column("setting"), *(Column(name, "right") for name in shown), *hidden, Column("unexplained", "right"),
-        Column("held back by, share of the steps' time"),
+        Column("setting"), *(Column("eval" if name == "evaluation" else name, "right") for name in shown), *hidden,
+        Column("unexplained", "right"), Column("held back by"),
     )  # fmt: skip
-    note = "shares of the training time, mean over ranks and runs; unexplained is of the wall time"
+    note = "shares of the training time, mean over ranks and runs; unexplained: of the wall time; held back by: of the training steps alone"
     note += "; hidden communication ran while ranks computed and is in no share" if hides else ""
     return Table("training", "Where the training time goes", note, columns, rows)
 
@@ -250,7 +262,7 @@ def ranks(runs: Sequence[tuple[str, Record]]) -> Table:
     own = (Column(f"own train {score}", "right"), Column(f"own test {score}", "right")) if score else ()
     columns = (
         Column("setting"), Column("rank", "right"), Column("host"), Column("own train loss", "right"), *own,
-        Column("test samples scored", "right"), Column("memory", "right"),
+        Column("test samples scored", "right"), Column("process memory", "right"),
     )  # fmt: skip
     note = "each rank's own share only; the model's score is over all ranks together"
     return Table("ranks", "Each rank's own figures, first run of each cell", note, columns, tuple(rows))

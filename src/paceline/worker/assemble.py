@@ -17,6 +17,7 @@ from paceline.spec.run import Spec
 from paceline.worker.measure.allocator import Cuda, HostMemory
 from paceline.worker.measure.arrivals import Arrivals
 from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.measure.energy import Meter
 from paceline.worker.measure.memory import Memory
 from paceline.worker.seed import mixed, seed_everything
 from paceline.worker.step import EagerStep, Step
@@ -44,6 +45,7 @@ class Parts:
     watch: Stopwatch
     arrivals: Arrivals
     memory: Memory
+    energy: Meter
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,9 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     allocator, why = (Cuda(world.device), None) if world.device.type == "cuda" else host
     memory = Memory(model, optimizer, allocator, why, watch)
     return Parts(
-        spec, world, task, model, optimizer, step, feeds.train, feeds.test, watch, Arrivals(world, watch), memory
-    )
+        spec, world, task, model, optimizer, step, feeds.train, feeds.test, watch, Arrivals(world, watch), memory,
+        Meter(world.device, leads=world.local_rank == 0),
+    )  # fmt: skip
 
 
 def _accelerated(

@@ -59,9 +59,11 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
         log.write(finished(parts))
         return world
     observe = Observer(run, world, log)
+    parts.energy.start()
     began = watch.elapsed()
     total = train(parts, observe)
     training_s = watch.elapsed() - began
+    energy = parts.energy.stop()
     # Some things only the steps could tell; the optimizer stays as it began, because its learning rate may decay.
     seen = {**read_back(parts), "optimizer": applied["optimizer"]}
     log.write(Applied(values=seen, t=wall()))
@@ -78,6 +80,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     log.write(
         Finished(
             parts=parts.arrivals.split(clock), startup=startup, hidden_s=parts.step.hidden_s(), late=parts.arrivals.late(),
+            energy=energy,
             training_s=training_s, memory=parts.memory.close(data_bytes=_data_bytes(parts)), weights_hash=digest,
             num_parameters=sum(p.numel() for p in parts.model.parameters()),
             score={"name": main, "better": better_of(task, main)}, t=wall(),

@@ -115,6 +115,7 @@ class _Pace:
         )  # fmt: skip
         self.epoch.merge(self.window)
         self.window, self._num_global, self._spent = Tally(), 0, spent
+        self.parts.energy.read()
         if self.parts.arrivals.full:
             self.parts.arrivals.exchange()
         self.parts.watch.switch("data")

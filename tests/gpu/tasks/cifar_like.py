@@ -28,7 +28,7 @@ class Images(Dataset):
 
 class CifarLike:
     def __init__(self, notes: str, batch_ms: float = 0.0):
-        self.notes, self.batch_ms, self.slept = Path(notes), batch_ms, 0.0
+        self.notes, self.batch_ms, self.took = Path(notes), batch_ms, 0.0
         self.data = {True: Images(4096), False: Images(512)}
 
     def model(self):
@@ -39,7 +39,7 @@ class CifarLike:
         return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(2048, 256), nn.ReLU(), nn.Linear(256, 10))
 
     def _write(self, *_):
-        self.notes.write_text(json.dumps({"max_allocated": torch.cuda.max_memory_allocated(), "slept": self.slept}))
+        self.notes.write_text(json.dumps({"max_allocated": torch.cuda.max_memory_allocated(), "took": self.took}))
 
     def train_data(self):
         return self.data[True]
@@ -51,6 +51,8 @@ class CifarLike:
         data = self.data[len(ids) != 128]  # the test batches are of 128
         began = time.perf_counter()
         time.sleep(self.batch_ms / 1e3)
-        self.slept += time.perf_counter() - began
         rows = torch.tensor(ids)
-        return data.images[rows], data.labels[rows]
+        batch = data.images[rows], data.labels[rows]
+        if len(ids) != 128:
+            self.took += time.perf_counter() - began
+        return batch

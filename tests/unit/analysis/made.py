@@ -23,7 +23,7 @@ def run(training_s: float, *, accuracy: float | None = 0.9, seed: int = 0, **cha
         "train": {"loss": 0.5, **scores, "seen": 80, "of": 80}, "test": {"loss": 0.6, **scores, "evaluated": 20, "of": 20},
         "score": {"name": "accuracy", "better": "higher"} if accuracy is not None else None, "ranks": [], "history": [],
         "time": {"training_s": training_s, "wall_s": training_s + 1, "parts": {}, **changes.pop("time", {})},
-        "throughput": 1000 / training_s, "memory": {"rss_bytes": 1000}, "steady": {"steady": True},
+        "throughput": 1000 / training_s if training_s else None, "memory": {"rss_bytes": 1000}, "steady": {"steady": True},
         "fingerprint": {
             "host": "a", "cpu": "cpu", "cores": 2, "memory_bytes": 2**30, "gpus": 0, "python": "3.11",
             "versions": {"torch": "2.11"}, "git": {"commit": "c" * 40, "changed": False},
@@ -51,6 +51,17 @@ def parted(*ranks: Mapping[str, float | None], samples: int = 1000, **changes: A
         for rank, (parts, late) in enumerate(zip(ranks, lates, strict=True))
     ]
     return run(training_s, ranks=rows, samples=samples, **changes)
+
+
+def profiled(data_share: float, types: Mapping[str, float], *, seed: int = 0, **changes: Any) -> Record:
+    """A run that a profiler watched, as `records/profile.py` files it: no timing, no score."""
+    profile = {"clean": {"data_share": data_share}, "types": {name: {"forward_s": s} for name, s in types.items()}}
+    nothing = dict.fromkeys(("train", "test", "score", "time", "throughput", "steady", "memory", "energy", "cost"))
+    ranks = [{"rank": 0, "host": "node0", "train": None, "test": None, "time": None, "late": None, "hidden_s": None}]
+    changes["spec"] = {"profile": "inference", **changes.pop("spec", {})}
+    return Record(
+        {**run(1.0, seed=seed, **changes).plain, **nothing, "ranks": ranks, "profile": {"by_name": {}, **profile}}
+    )
 
 
 def broken(why: str, *, kind: str = "task", seed: int = 0, **changes: Any) -> Record:

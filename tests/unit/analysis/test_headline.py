@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.analysis.study import findings
 from paceline.records.study import CellRecord
-from unit.analysis.made import broken, cell, run, study, timed
+from unit.analysis.made import SHAKE, broken, cell, claim, profiled, run, study, timed
 
 SCORES = [0.90, 0.91, 0.905, 0.902, 0.899]
 WORSE = [0.80, 0.812, 0.803, 0.804, 0.798]
@@ -128,3 +128,55 @@ def test_the_baseline_failed() -> None:
 
 def test_a_quick_study_says_so() -> None:
     assert _headline(timed("a", 20.0), timed("b", 10.0), quick=True).endswith("not evidence for the full size.")
+
+
+def _profiles(label: str, share: float, *, n: int = 5, **types: float) -> CellRecord:
+    runs = [
+        profiled(share * by, {name: seconds * by for name, seconds in types.items()}, seed=i)
+        for i, by in enumerate(SHAKE[:n])
+    ]
+    return cell(label, runs)
+
+
+def test_profiles_are_compared_by_what_all_have_and_called_profiles() -> None:
+    text = _headline(_profiles("a", 0.1, ReLU=1.0), _profiles("b", 0.6, Tanh=2.0))
+    assert text.startswith("Batch assembly: b is +50.0 points from a (95 % interval +49") and "n = 5)" in text
+    assert text.endswith("These are profiles: nothing is said of how fast a cell trains.") and "Use" not in text
+
+
+def test_profiles_are_compared_by_what_the_study_asks() -> None:
+    cells = [_profiles(label, 0.1, Linear=s) for label, s in (("a", 1.0), ("b", 1.5), ("c", 3.0), ("d", 1.0))]
+    asked = [claim("profile.types.Linear.forward_s", "higher")]
+    text = _headline(*cells, conclusions=asked)
+    assert text.startswith(
+        "Linear, forward: c is 3.00x a (95 % interval 3.00 to 3.00, n = 5); b slower; 1 not shown to differ."
+    )
+
+
+def test_profiles_that_show_nothing() -> None:
+    same = _headline(_profiles("a", 0.1, Linear=1.0), _profiles("b", 0.1, Linear=1.0))
+    assert same.startswith("Nothing is shown: no cell differs from a in batch assembly")
+    few = _headline(_profiles("a", 0.1, n=2), _profiles("b", 0.6, n=2))
+    assert few == "Nothing is shown: too few runs (n = 2; a verdict needs 3)."
+
+
+def test_one_profile() -> None:
+    text = _headline(_profiles("a", 0.1, Linear=1.0))
+    assert text == "Nothing to compare: one cell was profiled. Batch assembly: a 10 % (n = 5)."
+
+
+def test_profiles_without_a_common_figure() -> None:
+    cells = [
+        cell(label, [profiled(0.5, {name: 1.0}, seed=i) for i in range(3)])
+        for label, name in (("a", "ReLU"), ("b", "GELU"))
+    ]
+    for one in cells:
+        for _, record in one.records:
+            record["profile"].pop("clean")
+    text = _headline(*cells)
+    assert text == "Profiles of 2 cells, with no figure that all have: ReLU, forward, GELU, forward."
+
+
+def test_a_profile_beside_timings_is_no_candidate() -> None:
+    text = _headline(timed("a", 10.0), _profiles("b", 0.1, Linear=1.0))
+    assert text == "Nothing to compare: no cell but a has a training time."

@@ -108,7 +108,6 @@ def _rank_events(study: Study, cell: Cell, spec: Spec, rank: int, repeat: int, t
             )
     if repeat in cell.broken:
         return [*told[: len(told) // 2], events.Broke("task", cell.broken[repeat], told[len(told) // 2].t)]
-    parts, late = _parts(cell, size, rank, training_s, rng)
     memory = {
         "peak_bytes": 40 * 2**20, "steady_bytes": 12 * 2**20, "reserved_bytes": None, "allocator": "malloc", "why": None,
         "peak_in": "backward", "rss_bytes": int((300 + rng.random()) * 2**20), "rss_steady_bytes": 290 * 2**20,
@@ -116,6 +115,7 @@ def _rank_events(study: Study, cell: Cell, spec: Spec, rank: int, repeat: int, t
             "parameters": 2**20, "gradients": 2**20, "optimizer": 2 * 2**20, "activations": 30 * 2**20, "other": 6 * 2**20,
         },
     }  # fmt: skip
+    parts, late = _parts(cell, size, rank, training_s, rng)
     score: dict[str, str | None] = {"name": name, "better": study.score[1]}
     return [*told, events.Finished(
         parts, training_s, memory, "hash", 4266, score, told[-1].t + 0.2, startup={"import": 0.07, "data": 0.02, "model": 0.01},
@@ -156,8 +156,13 @@ def _write_run(study: Study, cell: Cell, spec: Spec, run: RunDir, repeat: int, b
     for rank in range(spec.topology.world_size):
         log = events.EventLog(run.events(rank))
         for event in _rank_events(study, cell, spec, rank, repeat, training_s):
-            log.write(event)
+            if spec.profile == "none" or not isinstance(event, events.Mark | events.Epoch):  # a profile trains nothing
+                log.write(event)
         log.close()
+    if spec.profile != "none":
+        share = {"data_share": (0.1 + 0.5 * spec.workers) * math.exp(noise)}
+        types = {"Linear": {"forward_s": training_s, "calls": 10}}
+        write_json(run.profile, {"schema": 1, "clean": share, "types": types, "by_name": {}})
     record = gather(run, spec, Ended(START_T, training_s + 2.5), fingerprint=FINGERPRINT)
     write_json(run.result, record)
 

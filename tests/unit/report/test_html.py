@@ -31,6 +31,8 @@ def _json(page: str, name: str) -> Any:
 def test_everything_is_on_the_page(page: str) -> None:
     for text in (
         "Use 2x2", "The report&#39;s conclusions", "Runs that did not complete", "Comparisons", "Scaling", "no difference shown",
+        "Why not 2 or 4 times as fast?", "of its time is missing", "The missing time by part", "Where the training time goes",
+        "compute-bound", "Rank 3 on bench-2 came last",
         "186 s", "97.77 %", "4 machines were asked for", "Example CPU 3.0 GHz", "torch 2.11.0", "commit 0123456789ab",
     ):  # fmt: skip
         assert text in page
@@ -40,9 +42,9 @@ def test_everything_is_on_the_page(page: str) -> None:
 def test_the_charts(page: str) -> None:
     assert list(_json(page, "chart-specs")) == [
         "interval-time-to_target_s", "interval-time-training_s", "interval-throughput", "interval-test-accuracy",
-        "score", "loss", "score-time", "speedup", "ranks", "parts",
+        "score", "loss", "score-time", "speedup", "ranks", "training", "parts",
     ]  # fmt: skip
-    assert page.count("<noscript><svg") == 10
+    assert page.count("<noscript><svg") == 11
 
 
 def test_nothing_is_loaded_from_outside(page: str) -> None:
@@ -62,6 +64,40 @@ def test_curves_hold_every_run_and_every_rank(found: StudyFindings, scaling: Stu
     (values,) = ranks["datasets"].values() if "datasets" in ranks else (ranks["data"]["values"],)
     assert {(row["cell"], row["rank"]) for row in values if row["cell"] == "2x2"} == {("2x2", r) for r in range(4)}
     assert any(row["cell"] == "2x4" for row in values), "a failed cell still shows how far it came"
+
+
+def _rows(chart: charts.Chart, field: str) -> list[dict[str, Any]]:
+    """The rows of a chart that have this field, wherever Altair has put them."""
+    spec = chart.spec
+    blocks = [layer["data"] for layer in (spec, *spec.get("layer", [])) if "data" in layer]
+    told = [spec["datasets"][block["name"]] if "name" in block else block["values"] for block in blocks]
+    return [row for rows in told for row in rows if field in row]
+
+
+def _chart(found: StudyFindings, study: StudyRecord, name: str) -> charts.Chart:
+    return next(chart for chart in charts.gallery(found, study).charts if chart.name == name)
+
+
+def test_the_bars_of_the_training_time_end_where_it_ends(found: StudyFindings, scaling: StudyRecord) -> None:
+    rows = _rows(_chart(found, scaling, "training"), "seconds")
+    for cell in found.cells[:4]:
+        drawn = sum(row["seconds"] for row in rows if row["cell"] == cell.label)
+        assert drawn == pytest.approx(cell.metrics["time.training_s"].mean, rel=1e-3)
+
+
+def test_the_ideal_is_marked_where_it_would_be(found: StudyFindings, scaling: StudyRecord) -> None:
+    marks = {row["cell"]: row["ideal"] for row in _rows(_chart(found, scaling, "training"), "ideal")}
+    alone = found.cells[0].metrics["time.training_s"].mean
+    assert marks["1x2"] == pytest.approx(alone / 2, rel=1e-3) and marks["2x2"] == pytest.approx(alone / 4, rel=1e-3)
+    assert "1x1" not in marks
+
+
+def test_a_study_of_something_else_has_the_bars_without_the_question(tmp_path: Path) -> None:
+    study = synthetic.write(synthetic.wide_study(3), tmp_path)
+    found = findings(study)
+    page = html.render(found, study)
+    assert "Why not" not in page and "missing time" not in page and "Where the training time goes" in page
+    assert "compute-bound" in page and _rows(_chart(found, study, "training"), "ideal") == []
 
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{7*7}}"
@@ -105,3 +141,20 @@ def test_a_study_without_a_completed_run(tmp_path: Path, cell: dict[str, Any]) -
     made = synthetic.Study([synthetic.Cell("1x1", {"on": "1x1"}, 4.0, **cell)], repeats=2)
     study = synthetic.write(made, tmp_path)
     assert "Nothing is shown: no run completed" in html.render(findings(study), study)
+
+
+def test_profiles_make_a_page_without_times(tmp_path: Path) -> None:
+    cells = [synthetic.Cell(f"loader={name}", {"workers": i}, 4.0) for i, name in enumerate(("tensors", "dataset"))]
+    made = synthetic.Study(
+        cells, swept=("workers",), repeats=3, source="", settings={"profile": "inference", "steps": 5}
+    )
+    study = synthetic.write(made, tmp_path)
+    found = findings(study)
+    page = html.render(found, study)
+    assert found.headline.startswith("Batch assembly: ") and "profiles" in found.headline
+    assert list(_json(page, "chart-specs")) == [
+        "interval-profile-clean-data_share",
+        "interval-profile-types-Linear-forward_s",
+    ]
+    for word in ("training time", "Where the time goes", "Why not", "Throughput of"):
+        assert word not in page.partition("<script")[0], word

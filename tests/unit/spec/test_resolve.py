@@ -70,6 +70,14 @@ def test_steps_replace_the_tasks_epochs() -> None:
     assert (spec(steps=9).steps, spec(steps=9).epochs) == (9, None)
 
 
+def test_a_profile_counts_batches() -> None:
+    """The task's own epochs give way; the user's are refused (its rule)."""
+    assert (spec(profile="training").steps, spec(profile="training").epochs) == (100, None)
+    assert spec(profile="inference", steps=7).steps == 7
+    assert spec(profile="none").epochs == 3
+    assert problems(Known(FULL), profile="training", wrap="accelerate")[0].endswith("(rule: profile-of-our-step)")
+
+
 def test_a_stream_is_not_shuffled_unless_asked() -> None:
     stream = Known(HOST, DataShape("stream"))
     assert spec(stream).shuffle is False
@@ -132,6 +140,11 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "workers-have-work": (KNOWN, {"workers": 2}),
     "stream-has-its-order": (Known(HOST, DataShape("stream")), {"shuffle": True}),
     "stream-in-the-rank": (Known(HOST, DataShape("stream")), {"workers": 1, "shuffle": False}),
+    "profile-counts-batches": (KNOWN, {"profile": "training", "epochs": 1}),
+    "profile-of-one-process": (KNOWN, {"profile": "training", "on": "1x2"}),
+    "profile-starts-itself": (KNOWN, {"profile": "inference", "launcher": "torchrun"}),
+    "profile-of-our-step": (KNOWN, {"profile": "training", "accumulate": 2}),
+    "profile-has-no-score": (KNOWN, {"profile": "inference", "target": 0.9}),
 }
 
 

@@ -127,14 +127,16 @@ class Accounts:
         phases = sorted((frame for frame in roots if frame.kind == "phase"), key=attrgetter("start_s"))
         self._links = dict(_links(phases))
         elsewhere = list(_elsewhere(roots, phases))
+        away_s: Counter[int] = Counter()
+        for owner, frame in elsewhere:
+            away_s[id(owner)] += frame.total_s
         for phase in phases:
-            away = sum(frame.total_s for owner, frame in elsewhere if owner is phase)
-            self._phase(phase, away)
+            self._phase(phase, away_s=away_s[id(phase)])
         for owner, frame in elsewhere:
             node = self.tree.child("phase", owner.says)
             self._book(frame, _Place(node, (), node, owner.says == BACKWARD))
 
-    def _phase(self, frame: Frame, away_s: float) -> None:
+    def _phase(self, frame: Frame, *, away_s: float) -> None:
         """A phase whose work is done by another thread (backward on a GPU) only waits meanwhile: that time is booked there."""
         node = self.tree.child("phase", frame.says)
         node.calls += 1
@@ -236,11 +238,12 @@ def _links(phases: Sequence[Frame]) -> Iterator[tuple[tuple[int, int], Chain]]:
 
 
 def _elsewhere(roots: Sequence[Frame], phases: Sequence[Frame]) -> Iterator[tuple[Frame, Frame]]:
-    """(phase, frame) of the work other threads did while a phase was going on."""
+    """(phase, frame) of the engine's work on a thread of its own, while a phase was going on; other threads work for nobody here."""
     own = {phase.thread for phase in phases}
     starts = [phase.start_s for phase in phases]
     for frame in roots:
-        index = bisect_right(starts, frame.start_s) - 1
-        if frame.thread in own or index < 0 or frame.start_s > phases[index].start_s + phases[index].total_s:
+        if frame.thread in own or not frame.name.startswith(ENGINE):
             continue
-        yield phases[index], frame
+        index = bisect_right(starts, frame.start_s) - 1
+        if index >= 0 and frame.start_s <= phases[index].start_s + phases[index].total_s:
+            yield phases[index], frame

@@ -30,6 +30,7 @@ class Timeline(Stopwatch):
     def __init__(self, watch: Stopwatch, device: torch.device) -> None:
         self.__dict__.update(vars(watch))
         self._device = device
+        self._stream = torch.cuda.current_stream(device)  # asked once: the question costs as much as the event
         self._pending: deque[tuple[str, Any]] = deque()
         self._unused: list[Any] = []
         torch.cuda.synchronize(device)
@@ -40,7 +41,7 @@ class Timeline(Stopwatch):
 
     def _event(self) -> Any:
         event = self._unused.pop() if self._unused else torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
+        event.record(self._stream)
         return event
 
     def switch(self, part: str) -> None:
@@ -49,19 +50,19 @@ class Timeline(Stopwatch):
             return
         self._pending.append((before, self._event()))
         if len(self._pending) > _MOST_PENDING:
-            self._read()
+            self._read(sure=False)
         if self.heard is not None:
             self.heard(before, part)
 
     def settle(self) -> None:
         self._pending.append((self._part, self._event()))
         torch.cuda.synchronize(self._device)
-        self._read()
+        self._read(sure=True)
         self._at = self._since = self._clock()  # the two clocks drift apart: laid side by side again
 
-    def _read(self) -> None:
-        """Into the parts with every event the device has passed. `_at` goes along on the host's clock, for the arrivals."""
-        while self._pending and self._pending[0][1].query():
+    def _read(self, *, sure: bool) -> None:
+        """Into the parts with every event the device has passed (`sure`: all of them). `_at` goes along on the host's clock."""
+        while self._pending and (sure or self._pending[0][1].query()):
             part, event = self._pending.popleft()
             took = self._last.elapsed_time(event) / 1e3
             self.parts[part] = self.parts.get(part, 0.0) + took
@@ -77,7 +78,7 @@ class Timeline(Stopwatch):
 
     def moment(self) -> Any:
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record()  # in the stream of whoever asks: a message arrives in another one than it left from
         return event
 
     def seconds(self, start: Any, end: Any) -> float:

@@ -202,3 +202,20 @@ def test_catalogue_says_the_same_defaults() -> None:
     parameters = inspect.signature(Features).parameters
     own = {name: parameter.default for name, parameter in parameters.items() if name != "data"}
     assert own == {param.name: param.default for param in BUILTIN["features"].params}
+
+
+def test_the_activation_is_a_choice() -> None:
+    for name, kind in (("relu", "ReLU"), ("tanh", "Tanh"), ("sigmoid", "Sigmoid"), ("gelu", "GELU")):
+        assert type(dict(Features(activation=name).model().named_children())["activation"]).__name__ == kind
+    with pytest.raises(BadInput, match=r"unknown activation 'gelo'; did you mean 'gelu'\? \(known: relu, tanh, sigmoid, gelu\)"):
+        Features(activation="gelo")
+    with pytest.raises(BadInput, match=r"unknown loader 'list' \(known: tensors, dataset\)"):
+        Features(loader="list")
+
+
+def test_sample_by_sample_is_the_same_data() -> None:
+    x, y = Features(num_train=5).train_data()
+    samples = Features(num_train=5, loader="dataset").train_data()
+    assert len(samples) == 5
+    assert all(torch.equal(a, x[i]) and torch.equal(b, y[i]) for i, (a, b) in enumerate(samples))
+    assert not hasattr(samples, "__getitems__"), "whole batches at once would not be what report A did"
