@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import paceline
+from adds_up import explained
 from paceline.launch.plan import ABOUT, LAUNCHERS, Launcher
 from paceline.records.layout import RunDir
 from paceline.spec.run import Spec
@@ -48,6 +49,7 @@ def hashes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         record = paceline.run("mnist-convnet", on="1x2", launcher=name, out=folder / name, steps=5, threads=1)
         assert record.completed, f"{name}: {record.why}"
         assert record["applied"]["world_size"] == 2
+        explained(record)
         found[name] = record["weights_hash"]
     return found
 
@@ -76,6 +78,7 @@ def test_mpi_and_gloo_give_one_model(processes: int, tmp_path: Path) -> None:
             "mnist-convnet", on=f"1x{processes}", launcher="mpirun", backend=backend, out=tmp_path / backend, steps=30, threads=1
         )  # fmt: skip
         assert record.completed and record["applied"]["backend"] == backend, record.why
+        explained(record)
         found.append(record)
     gloo, mpi = found
     assert processes > 2 or gloo["weights_hash"] == mpi["weights_hash"]

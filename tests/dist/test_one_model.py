@@ -8,6 +8,7 @@ import pytest
 from safetensors.torch import load_file
 
 import paceline
+from adds_up import explained
 
 
 def train(tmp_path: Path, buffers: str) -> paceline.Record:
@@ -15,6 +16,7 @@ def train(tmp_path: Path, buffers: str) -> paceline.Record:
         "features", on="1x2", out=tmp_path / buffers, steps=20, buffers=buffers, num_train=1000, num_test=101, threads=1
     )
     assert record.completed, record.why  # ranks with different weights or buffers fail the run
+    explained(record)
     return record
 
 

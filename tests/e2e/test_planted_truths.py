@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import paceline
+from adds_up import explained
 from paceline.analysis.attribution import stragglers
 
 pytestmark = pytest.mark.alone
@@ -44,19 +45,3 @@ def test_a_late_rank_makes_the_other_wait_and_is_named(tmp_path: Path) -> None:
     (named,) = stragglers(record)
     assert named.rank == 1
     explained(record)
-
-
-@pytest.mark.parametrize("task", ["features", "mnist-convnet"])
-@pytest.mark.parametrize("on", ["1x1", "1x2"])
-def test_what_is_unexplained(task: str, on: str, tmp_path: Path) -> None:
-    record = paceline.run(task, out=tmp_path / "run", on=on, steps=300, threads=1)
-    assert record.completed, record.why
-    explained(record)
-
-
-def explained(record: paceline.Record) -> None:
-    """Every rank's parts add up to the wall time, and at most 3 % of it is `other`."""
-    wall = record.time["wall_s"]
-    for parts in [record.time["parts"], *(rank["time"] for rank in record["ranks"])]:
-        assert sum(value for value in parts.values() if value is not None) == pytest.approx(wall, abs=1e-6)
-        assert abs(parts["other"]) <= 0.03 * wall, parts

@@ -33,7 +33,9 @@ def test_training(paceline: Command, tmp_path: Path) -> None:
     modules = by_module(profile)
     assert list(modules) == ["(model)", "linear1", "norm", "activation", "linear2"], "in the model's order"
     assert {row["calls"] for row in modules.values()} == {20}
-    assert sum(row["own_forward_s"] for row in modules.values()) == pytest.approx(profile["model"]["forward_s"], rel=0.05)
+    assert sum(row["own_forward_s"] for row in modules.values()) == pytest.approx(
+        profile["model"]["forward_s"], rel=0.05
+    )
     assert profile["explained"] == pytest.approx(1, abs=0.05)
     assert modules["(model)"]["forward_s"] == pytest.approx(profile["model"]["forward_s"], rel=0.05)
     inside = sum(row["own_backward_s"] for row in modules.values())

@@ -45,8 +45,8 @@ def by_itself(folder: Path) -> float:
     ranks: list[subprocess.Popen[bytes]] = []
     for rank in range(2):
         words = [str(rank), "node0", "29777", str(NUMBERS), "15", str(result)]
-        argv = [*machines.enter(f"node{rank}"), "env", "GLOO_SOCKET_IFNAME=eth0", "OMP_NUM_THREADS=1", sys.executable, str(TIMED), *words]  # fmt: skip
-        ranks.append(subprocess.Popen(argv, env={**os.environ, **marked(folder)}))
+        env = {**os.environ, **marked(folder), "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
+        ranks.append(subprocess.Popen([*machines.enter(f"node{rank}"), sys.executable, str(TIMED), *words], env=env))
     assert [rank.wait(timeout=60) for rank in ranks] == [0, 0]
     return statistics.median(json.loads(result.read_text()))
 

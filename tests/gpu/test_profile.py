@@ -41,7 +41,9 @@ def test_training_on_a_gpu(tmp_path: Path) -> None:
 
 
 def test_inference_on_a_gpu(tmp_path: Path) -> None:
-    record = paceline.run("features", out=tmp_path / "run", profile="inference", steps=50, device="cuda", num_train=2000)
+    record = paceline.run(
+        "features", out=tmp_path / "run", profile="inference", steps=50, device="cuda", num_train=2000
+    )
     assert record.completed, record.why
     modules = by_module(record["profile"])
     assert all(row["own_device_s"] > 0 for name, row in modules.items() if name != "(model)")

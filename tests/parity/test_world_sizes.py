@@ -15,6 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 import paceline
+from adds_up import explained
 
 HERE = Path(__file__).parent
 UNEVEN = str(HERE / "uneven.py")
@@ -33,6 +34,7 @@ CASES = {
 def train(task: str, settings: dict[str, Any], *, on: str, out: Path) -> paceline.Record:
     record = paceline.run(task, on=on, out=out, steps=50, threads=1, seed=123, **settings)
     assert record.completed, record.why
+    explained(record)
     return record
 
 

@@ -92,7 +92,7 @@ def cell_stragglers(records: Sequence[Record]) -> tuple[Straggler, ...]:
         own = [rank for rank in seen if (rank.rank, rank.host) == key]
         last, delay = interval([rank.last for rank in own]), interval([rank.step_s for rank in own])
         often = f"n = {delay.n}" if runs == len(records) else f"by the rule in {runs} of {len(records)} runs"
-        words = f"{late_in_words(*key, last=points(last), step=milliseconds(delay))} ({often})"
+        words = f"{late_in_words(own[0], last=points(last), step=milliseconds(delay))} ({often})"
         found.append(Straggler(*key, last, delay, runs, words))
     return tuple(found)
 

@@ -115,7 +115,8 @@ class Many(_Watcher):
         self._coming = [other for other in self._coming if other != turn]
         took = took_s(record)
         self._walls.setdefault(turn.label, []).append(took)
-        said = f"{record.score[0]} {record.score[1]:.4f}" if record.score else record.why or ("profile" if seen(record) else "")
+        done = "profile" if seen(record) else ""
+        said = f"{record.score[0]} {record.score[1]:.4f}" if record.score else record.why or done
         where, wall = (
             f"[{self._done}/{self._total}] {turn.label} repeat {turn.repeat + 1}",
             duration(took),

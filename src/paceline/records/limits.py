@@ -41,6 +41,7 @@ class Lateness:
     rank: int
     host: str
     last: float
+    of: str  # what it came last in: steps, or collectives where a step has several
     step_s: float
     share: float  # of the training time
     straggler: bool
@@ -129,7 +130,8 @@ def lateness(record: Record) -> tuple[Lateness, ...]:
         last, share = late["last"] / late["of"], late["delay_s"] / training_s
         steps = record.plain.get("steps") or late["of"]
         straggler = last >= LAST_SHARE and share >= DELAY_SHARE
-        found.append(Lateness(row["rank"], str(row.get("host")), last, late["delay_s"] / steps, share, straggler))
+        of = "steps" if late["of"] < 1.5 * steps else "collectives"  # an epoch's end has one of its own
+        found.append(Lateness(row["rank"], str(row.get("host")), last, of, late["delay_s"] / steps, share, straggler))
     return tuple(found)
 
 
@@ -138,9 +140,10 @@ def stragglers(record: Record) -> tuple[Lateness, ...]:
     return tuple(rank for rank in lateness(record) if rank.straggler)
 
 
-def late_in_words(rank: int, host: str, *, last: str, step: str) -> str:
+def late_in_words(found: Lateness, *, last: str, step: str) -> str:
     """
-    >>> late_in_words(1, "node1", last="97 %", step="20.1 ms")
+    >>> late_in_words(Lateness(1, "node1", 0.97, "steps", 0.0201, 0.2, True), last="97 %", step="20.1 ms")
     'rank 1 on node1 came last in 97 % of the steps; the others waited 20.1 ms a step for it'
     """
-    return f"rank {rank} on {host} came last in {last} of the steps; the others waited {step} a step for it"
+    who = f"rank {found.rank} on {found.host}"
+    return f"{who} came last in {last} of the {found.of}; the others waited {step} a step for it"

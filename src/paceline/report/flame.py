@@ -16,7 +16,9 @@ _CHARACTERS = 150  # that fit the whole width: a label is cut to its frame's sha
 _DEEPEST = 40
 
 
-def frames(tree: Mapping[str, Any], *, start: float = 0.0, depth: int = 0, whole: float = 0.0) -> Iterator[dict[str, Any]]:
+def frames(
+    tree: Mapping[str, Any], *, start: float = 0.0, depth: int = 0, whole: float = 0.0
+) -> Iterator[dict[str, Any]]:
     """Every frame with its place: seconds from the left, rows from the top."""
     total, whole = float(tree["total_s"]), whole or float(tree["total_s"])
     fits = int(_CHARACTERS * total / whole) if whole else 0
@@ -26,7 +28,8 @@ def frames(tree: Mapping[str, Any], *, start: float = 0.0, depth: int = 0, whole
         "name": name, "kind": tree["kind"], "calls": tree["calls"] or None, "seconds": total, "label": label,
         "share": total / whole if whole else 0.0, "left": start, "right": start + total, "depth": depth, "below": depth + 0.94,
     }  # fmt: skip
-    for child in tree["children"] if depth < _DEEPEST else []:
+    children: list[dict[str, Any]] = tree["children"] if depth < _DEEPEST else []
+    for child in children:
         yield from frames(child, start=start, depth=depth + 1, whole=whole)
         start += float(child["total_s"])
 

@@ -57,7 +57,5 @@ def render(record: Record) -> str:
     }
     template = environment.get_template("profile.html.j2")
     left = PAGE_BYTES - len(template.render(**values, drawn="").encode())
-    page: str = template.render(
-        **values, drawn=Markup("".join(drawing.drawings(shown, budget=left).values()))
-    )
+    page: str = template.render(**values, drawn=Markup("".join(drawing.drawings(shown, budget=left).values())))
     return page

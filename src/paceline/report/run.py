@@ -110,7 +110,7 @@ def held_back(record: Record) -> list[str]:
     found = bound(record)
     said = [bound_in_words(found.group, show.percent(found.share))] if found else []
     said += [
-        late_in_words(rank.rank, rank.host, last=show.percent(rank.last), step=show.number(rank.step_s, "s"))
+        late_in_words(rank, last=show.percent(rank.last), step=show.number(rank.step_s, "s"))
         for rank in stragglers(record)
     ]
     return [f"{sentence[:1].upper()}{sentence[1:]}." for sentence in said]

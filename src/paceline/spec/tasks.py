@@ -79,7 +79,7 @@ BUILTIN: Mapping[str, TaskEntry] = MappingProxyType(
                     Param("num_train", "int", 60_000, "generated training samples"),
                     Param("num_test", "int", 10_000, "generated test samples"),
                     Param("activation", "str", "relu", "between the layers: relu, tanh, sigmoid or gelu"),
-                    Param("loader", "str", "tensors", "tensors: a batch is one copy; dataset: put together sample by sample"),
+                    Param("loader", "str", "tensors", "tensors: a batch is one copy; dataset: sample by sample"),
                 ),
                 defaults=MappingProxyType({"batch": 32, "lr": 1e-3, "epochs": 10}),
             ),

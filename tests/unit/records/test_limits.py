@@ -124,6 +124,12 @@ def test_the_rule_has_two_halves(last: int, delay_s: float, named: bool) -> None
     assert bool(stragglers(_two(_late(100 - last, 0.0), _late(last, delay_s)))) is named
 
 
+def test_a_step_with_several_collectives_says_so() -> None:
+    """Through DDP a step has two: the count of samples, and the gradients."""
+    first, second = (lateness(_two(None, _late(90, 2.0, of=of)))[0] for of in (82, 162))
+    assert (first.of, second.of) == ("steps", "collectives")
+
+
 def test_without_steps_the_collectives_are_counted() -> None:
     assert lateness(_two(None, _late(90, 2.0), steps=None))[0].step_s == pytest.approx(0.02)
 

@@ -54,7 +54,13 @@ def test_a_profile_that_failed_has_seen_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("by.layers.0.conv.s", 2.0), ("by.layers.0.s", 1.0), ("by.none.s", None), ("test.f1.macro", 0.5), ("by.lay.s", None)],
+    [
+        ("by.layers.0.conv.s", 2.0),
+        ("by.layers.0.s", 1.0),
+        ("by.none.s", None),
+        ("test.f1.macro", 0.5),
+        ("by.lay.s", None),
+    ],
 )
 def test_a_name_may_hold_dots(name: str, value: float | None) -> None:
     record = Record({"by": {"layers.0": {"s": 1.0}, "layers.0.conv": {"s": 2.0}}, "test": {"f1.macro": 0.5}})

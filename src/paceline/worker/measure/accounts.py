@@ -8,7 +8,7 @@ link: the node's sequence number and the thread of the forward pass.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -120,14 +120,14 @@ class Accounts:
         self.modules: dict[str, ModuleAccount] = {}
         self.operators: dict[str, OperatorAccount] = {}
         self.tree = Node(name, "phase", calls=1)
-        self.phase_s: Counter[str] = Counter()
+        self.phase_s: defaultdict[str, float] = defaultdict(float)
         self.device_s = 0.0  # of the forward and backward phases
         self.in_modules_s = 0.0  # calls of modules from outside any module, whole: what the own times must add up to
         self._inside: Counter[str] = Counter()  # operators that are open, by name: a recursion is counted once
         phases = sorted((frame for frame in roots if frame.kind == "phase"), key=attrgetter("start_s"))
         self._links = dict(_links(phases))
         elsewhere = list(_elsewhere(roots, phases))
-        away_s: Counter[int] = Counter()
+        away_s: defaultdict[int, float] = defaultdict(float)
         for owner, frame in elsewhere:
             away_s[id(owner)] += frame.total_s
         for phase in phases:

@@ -11,13 +11,14 @@ from collections.abc import Generator
 from typing import Any
 
 import torch
+from torch._C import _profiler
 
 MODULE, PHASE = "module::", "phase::"
 ROOT = "(model)"  # the model itself, which has no name among its modules
 
 # What compiled code marks itself with: 1 us a range. `torch.profiler.record_function` is Python and takes 10 us, as long as
 # a small layer; it stays as the second choice because this name is torch's own business.
-_Range: Any = getattr(torch._C._profiler, "_RecordFunctionFast", torch.profiler.record_function)
+_Range: Any = getattr(_profiler, "_RecordFunctionFast", torch.profiler.record_function)
 
 
 class Phases:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
 from paceline.worker.measure.accounts import Frame
@@ -58,4 +57,4 @@ class Trace:
 
 def _is_call(event: Any) -> bool:
     """Not a kernel, a change of memory between calls, or something that began in one thread and ended in another."""
-    return event.device_type == DeviceType.CPU and not event.is_async and event.name != "[memory]"
+    return event.device_type.name == "CPU" and not event.is_async and event.name != "[memory]"

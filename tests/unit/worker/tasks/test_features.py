@@ -207,7 +207,9 @@ def test_catalogue_says_the_same_defaults() -> None:
 def test_the_activation_is_a_choice() -> None:
     for name, kind in (("relu", "ReLU"), ("tanh", "Tanh"), ("sigmoid", "Sigmoid"), ("gelu", "GELU")):
         assert type(dict(Features(activation=name).model().named_children())["activation"]).__name__ == kind
-    with pytest.raises(BadInput, match=r"unknown activation 'gelo'; did you mean 'gelu'\? \(known: relu, tanh, sigmoid, gelu\)"):
+    with pytest.raises(
+        BadInput, match=r"unknown activation 'gelo'; did you mean 'gelu'\? \(known: relu, tanh, sigmoid, gelu\)"
+    ):
         Features(activation="gelo")
     with pytest.raises(BadInput, match=r"unknown loader 'list' \(known: tensors, dataset\)"):
         Features(loader="list")
