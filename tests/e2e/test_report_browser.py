@@ -73,7 +73,7 @@ def test_charts_are_drawn_and_nothing_is_fetched(browser: Any, study: StudyRecor
     opened = _open(browser, study, tmp_path / "report.html", color_scheme=scheme)
     _wait_until_drawn(opened.page)
     places = opened.page.locator("[data-chart]")
-    assert places.count() == 10
+    assert places.count() == 11
     for place in places.all():
         marks = place.locator("svg .mark-line path, svg .mark-symbol path, svg .mark-rect path, svg .mark-rule line")
         assert marks.count() >= 4, place.get_attribute("data-chart")
@@ -109,7 +109,7 @@ def test_without_javascript(browser: Any, study: StudyRecord, tmp_path: Path) ->
     opened = _open(browser, study, tmp_path / "report.html", java_script_enabled=False)
     assert opened.page.locator("#headline").is_visible()
     drawings = opened.page.locator("noscript svg")
-    assert drawings.count() == 10 and all(drawing.is_visible() for drawing in drawings.all())
+    assert drawings.count() == 11 and all(drawing.is_visible() for drawing in drawings.all())
     assert opened.requests == [opened.path.as_uri()]
     opened.page.close()
 

@@ -186,10 +186,10 @@ def _row(
         scaled.label, scaled.baseline, growth, statistics.geometric_mean(pair.speedup for pair in pairs.rows), whole, parts, "",
         statistics.fmean(sum(pair.base.values()) / growth * pair.samples for pair in pairs.rows), answer, cause,
     )  # fmt: skip
-    slow = sum(parts[name].mean for name in GROUPS["compute"] if name in parts) >= SMALL
-    more = (
-        _why_compute(base, cell, scaled.kind) if slow and not late else ""
-    )  # a slow rank computes longer than its batch takes
+    computing = total([name for name in names if name in GROUPS["compute"]])
+    # A slow rank computes longer than its batch takes: that is no reason of the batch's.
+    slow = computing.mean >= SMALL and _shown(computing) and not late
+    more = _why_compute(base, cell, scaled.kind) if slow else ""
     if "waiting" in parts and parts["waiting"].mean >= SMALL:
         more += "".join(f" {rank.words[0].upper()}{rank.words[1:]}." for rank in late)
     return replace(row, words=_sentences(row, pairs.runs, _listed(parts, total), more))

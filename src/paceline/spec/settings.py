@@ -124,7 +124,8 @@ class Batching(Frozen):
         None, description="samples per step on each rank instead of batch: the global batch then grows with the world"
     )
     accumulate: Count = Field(
-        1, description="micro-batches a rank's share of a step is cut into; their gradients are summed before one update"
+        1,
+        description="micro-batches a rank's share of a step is cut into; their gradients are summed before one update",
     )
     test_batch: Count = Field(128, description="samples per rank in one evaluation batch; changes speed, never a score")
     shuffle: bool = Field(True, description="a new sample order every epoch, the same at every world size")

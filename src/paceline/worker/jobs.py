@@ -63,12 +63,12 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     began = watch.elapsed()
     total = train(parts, observe)
     training_s = watch.elapsed() - began
+    watch.switch("checkpoint")
     energy = parts.energy.stop()
     # Some things only the steps could tell; the optimizer stays as it began, because its learning rate may decay.
     seen = {**read_back(parts), "optimizer": applied["optimizer"]}
     log.write(Applied(values=seen, t=wall()))
     check_steps(spec, seen)
-    watch.switch("checkpoint")
     digest = fingerprint(parts.model)
     if world.rank == 0:
         save(parts.model, run.weights)

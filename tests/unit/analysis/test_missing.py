@@ -151,6 +151,16 @@ def test_computing_is_told_in_one_with_its_parts() -> None:
     assert row.cause == "compute" and "a smaller batch a rank does not take proportionally less time" in row.words
 
 
+def test_no_reason_is_given_for_computing_that_is_not_shown_to_be_missing() -> None:
+    """5.2 s of computing instead of 5.0 s on the mean, but above or below it from run to run."""
+    runs = [
+        parted(*[{"forward": forward, "transfer": 4.0}] * 2, seed=i, spec={"on": "1x2", "threads": 1})
+        for i, forward in enumerate((5.9, 4.6, 5.8, 4.5, 5.2))
+    ]
+    row = _missing(_cell("1x1", {"forward": 10.0}, shake=[1.0] * 5), cell("1x2", runs, settings={"on": "1x2"}))
+    assert "forward 2 % [-" in row.words and "Computing" not in row.words and row.cause == "transfer"
+
+
 def test_fewer_threads_a_rank_are_the_first_reason() -> None:
     each = {"forward": 8.0}
     row = _missing(_cell("1x1", {"forward": 10.0}, spec={"threads": 2}), _cell("1x2", each, each))

@@ -113,15 +113,17 @@ def test_a_straggler_is_named_by_rank_and_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "delay_s", "named"),
+    ("last", "delay_s", "others_s", "named"),
     [
-        (75, 0.4, True),  # just enough of both: 3/4, and 5 % of 8 s
-        (74, 4.0, False),  # late by much, but not always the same rank
-        (100, 0.39, False),  # always last, by a hair
+        (51, 0.4, 0.13, True),  # just enough: more often than not, 3/4 of all delay, 5 % of 8 s
+        (75, 4.0, 0.1, True),  # two collectives a step, slow before the first: last in the second by chance
+        (50, 4.0, 0.0, False),  # a hiccup: much delay, but not more often late than the other
+        (90, 1.0, 0.5, False),  # often late, but a third of the delay is the other's
+        (100, 0.39, 0.0, False),  # always last, by a hair
     ],
 )
-def test_the_rule_has_two_halves(last: int, delay_s: float, named: bool) -> None:
-    assert bool(stragglers(_two(_late(100 - last, 0.0), _late(last, delay_s)))) is named
+def test_the_rule_has_three_parts(last: int, delay_s: float, others_s: float, named: bool) -> None:
+    assert bool(stragglers(_two(_late(100 - last, others_s), _late(last, delay_s)))) is named
 
 
 def test_a_step_with_several_collectives_says_so() -> None:

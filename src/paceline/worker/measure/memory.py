@@ -58,6 +58,7 @@ class _Step:
     state: int = 0  # the optimizer's, when the step began: the first step has none yet
     activations: int = 0
     after_backward: int = 0
+    ended: int = 0
     most: _Moment = field(default_factory=_Moment)
 
 
@@ -108,6 +109,7 @@ class Memory(TorchDispatchMode):
         if self._closely:
             super().__exit__(*error)
         self._watch.heard = None
+        self._step.ended = self._look()
         for hook in self._hooks:
             hook.remove()
         self._gradients = max(self._gradients, _bytes(p.grad for p in self._model.parameters() if p.grad is not None))
@@ -153,11 +155,12 @@ class Memory(TorchDispatchMode):
     # ---- what was seen ----
 
     def close(self, *, data_bytes: int | None) -> dict[str, Any]:
-        """`peak_bytes` is the allocator's: on a GPU of all training steps, on a host of the steps that were looked at."""
+        """`peak_bytes` is the allocator's: on a GPU of all training steps, on a host of the steps that were looked at. `steady_bytes`
+        is in use between two of those, `end_bytes` at the end: much more would be a leak."""
         rss, steady = resident()
         parameters, optimizer = _bytes(self._model.parameters()), _bytes(_optimizer_state(self._optimizer))
         row: dict[str, Any] = {
-            "peak_bytes": None, "steady_bytes": None, "reserved_bytes": None, "evaluation_peak_bytes": None, "peak_in": None,
+            "peak_bytes": None, "steady_bytes": None, "end_bytes": None, "reserved_bytes": None, "evaluation_peak_bytes": None, "peak_in": None,
             "rss_bytes": rss, "rss_steady_bytes": steady, "allocator": None, "why": self._why,
             "sizes": {
                 "parameters": parameters, "gradients": self._gradients, "optimizer": optimizer, "activations": None, "data": data_bytes,
@@ -177,7 +180,8 @@ class Memory(TorchDispatchMode):
         return {
             **row,
             "peak_bytes": peak,
-            "steady_bytes": self._allocator.in_use(),
+            "steady_bytes": step.ended,
+            "end_bytes": self._allocator.in_use(),
             "reserved_bytes": self._allocator.reserved(),
             "evaluation_peak_bytes": self._evaluation_peak or None,
             "peak_in": most.phase,
