@@ -28,7 +28,7 @@ class Frame:
     name: str
     start_s: float
     total_s: float
-    children: tuple[Frame, ...] = ()
+    children: list[Frame] = field(default_factory=list["Frame"])
     thread: int = 1
     sequence: int = -1
     forward_thread: int = 0  # of a backward frame: where its node was made
@@ -41,6 +41,10 @@ class Frame:
         self.own_s = self.total_s - sum(child.total_s for child in self.children)
         marked = "phase" if self.name.startswith(PHASE) else "operator"
         self.kind = "module" if self.name.startswith(MODULE) else marked
+
+    def add(self, child: Frame) -> None:
+        self.children.append(child)
+        self.own_s -= child.total_s
 
     @property
     def says(self) -> str:
@@ -205,7 +209,6 @@ class Accounts:
 
     def _on_operator(self, frame: Frame, here: _Place) -> None:
         account = self.operators.setdefault(frame.name, OperatorAccount())
-        account.calls += 1
         account.self_s += frame.own_s
         account.device_s += frame.own_device_s
         account.self_bytes += frame.own_bytes
@@ -213,7 +216,8 @@ class Accounts:
             account.backward_s += frame.own_s
         elif here.phase.name == FORWARD:
             account.forward_s += frame.own_s
-        if not self._inside[frame.name]:
+        if not self._inside[frame.name]:  # torch counts an operator that only calls itself once, too
+            account.calls += 1
             account.total_s += frame.total_s
 
 

@@ -10,7 +10,7 @@ from paceline.worker.measure.accounts import ENGINE, Accounts, Frame
 
 
 def frame(name: str, start_s: float, end_s: float, *children: Frame, **more: Any) -> Frame:
-    return Frame(name, start_s, end_s - start_s, children, **more)
+    return Frame(name, start_s, end_s - start_s, list(children), **more)
 
 
 def module(name: str, start_s: float, end_s: float, *children: Frame) -> Frame:
@@ -97,7 +97,7 @@ def test_small_frames_are_left_out() -> None:
 def test_an_operator_inside_itself_is_counted_once() -> None:
     roots = [frame("phase::forward", 0, 4, frame("f", 0, 4, frame("g", 1, 3, frame("f", 1, 2))))]
     found = Accounts(roots, name="inference").operators["f"]
-    assert (found.calls, found.self_s, found.total_s) == (2, 3.0, 4.0)
+    assert (found.calls, found.self_s, found.total_s) == (1, 3.0, 4.0)
 
 
 def test_a_module_inside_itself_is_counted_once() -> None:
