@@ -26,7 +26,7 @@ from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.memory import STEPS, Memory
 from paceline.worker.measure.timeline import following
 
-ONE_STEP = ("optimizer", "data", "forward", "backward", COMMUNICATION, "optimizer", "data")
+ONE_STEP = ("optimizer", "data", "forward", "backward", COMMUNICATION, "optimizer")
 NUM = 5000
 
 

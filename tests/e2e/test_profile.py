@@ -79,7 +79,7 @@ def test_inference_has_the_report_s_calls_and_bytes(paceline: Command, tmp_path:
     assert (types["Linear"]["bytes"], types["ReLU"]["bytes"]) == (20 * 6656, 20 * 4096)
     assert profile["by_name"]["linear1"]["bytes"] == 20 * 4096
     assert set(profile["clean"]["parts"]) == {"data", "forward"}
-    assert profile["clean"]["data_share"] > 0.3, "putting batches together sample by sample takes most of the time"
+    assert record["applied"]["data"]["test"] == "dataset"
     assert {row["backward_s"] for row in profile["modules"]} == {0}
     assert profile["explained"] == pytest.approx(1, abs=0.05)
 

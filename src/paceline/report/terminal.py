@@ -105,4 +105,5 @@ def print_profile(console: Console, record: Record) -> None:
     for sentence in profile.sentences():
         console.print(Text(sentence))
     console.print()
-    _lines(console, profile.files())
+    for name, path in profile.files():  # a path that is broken in two cannot be copied
+        console.print(Text.assemble((f"{name}: ", "dim"), path), soft_wrap=True)

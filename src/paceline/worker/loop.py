@@ -43,7 +43,6 @@ def train(parts: Parts, observe: Observer) -> Tally:
                         parts.step(fed, pace.window)
                 else:
                     parts.step(fed, pace.window)
-                watch.switch("data")
                 pace.after_step(epoch, num_global)
         pace.mark(epoch)
         _write(observe, parts, "train", epoch, pace, pace.epoch, lr, seen=sum(piece.num_global for piece in pieces))
@@ -118,7 +117,6 @@ class _Pace:
         self.parts.energy.read()
         if self.parts.arrivals.full:
             self.parts.arrivals.exchange()
-        self.parts.watch.switch("data")
 
 
 def _write(
