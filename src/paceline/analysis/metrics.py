@@ -18,7 +18,16 @@ _TIMES = (
     Metric(WALL, "wall time", "s", "lower", "ratio", 0.02, main=False),
     Metric(THROUGHPUT, "throughput", "samples/s", "higher", "ratio", 0.02),
 )
-_MEMORY = Metric("memory.rss_bytes", "memory", "bytes", "lower", "ratio", 0.02, main=False)
+_MEMORY = (
+    Metric("memory.rss_bytes", "memory (process)", "bytes", "lower", "ratio", 0.02, main=False),
+    Metric("memory.peak_bytes", "memory (allocator)", "bytes", "lower", "ratio", 0.02, main=False),
+)
+_SIZES = tuple(
+    Metric(f"memory.sizes.{name}", f"memory of {title}", "bytes", "lower", "ratio", 0.02, compared=False, main=False)
+    for name, title in (("gradients", "gradients"), ("optimizer", "optimizer state"), ("activations", "activations"))
+)
+_ENERGY = Metric("energy.joules_per_sample", "energy per sample", "J", "lower", "ratio", 0.02, main=False)
+_COST = Metric("cost.total", "cost", "", "lower", "ratio", 0.02, compared=False, main=False)  # the wall time in money
 # Of runs that were profiled. How large a share is too large depends on the task: neither way is better.
 _DATA_SHARE = Metric("profile.clean.data_share", "batch assembly", "fraction", None, "difference", 0.02)
 _TYPES, _MODULES = "profile.types.", "profile.by_name."
@@ -26,7 +35,6 @@ _OF_A_MODULE: dict[str, tuple[str, Literal["s", "bytes", ""]]] = {
     "forward_s": ("forward", "s"), "backward_s": ("backward", "s"), "device_s": ("on the GPU", "s"), "calls": ("calls", ""),
     "bytes": ("memory", "bytes"),
 }  # fmt: skip
-_DEVICE_MEMORY = Metric("memory.peak_bytes", "device memory", "bytes", "lower", "ratio", 0.02, main=False)
 
 # Keys of a split that are counts, not figures.
 _COUNTS = frozenset({"evaluated", "seen", "of", "num"})
@@ -89,6 +97,15 @@ def table(records: list[Record], quoted: Collection[str] = ()) -> tuple[Metric, 
         is_own = own is None or name == own[0]
         scores.append(replace(test, main=is_own))
         scores.append(replace(test, name=f"train.{name}", title=f"train {name}", compared=False, main=False))
-    metrics = (*_TIMES, *scores, _loss("test"), replace(_loss("train"), compared=False), _MEMORY, _DEVICE_MEMORY)
+    metrics = (
+        *_TIMES,
+        *scores,
+        _loss("test"),
+        replace(_loss("train"), compared=False),
+        *_MEMORY,
+        *_SIZES,
+        _ENERGY,
+        _COST,
+    )
     metrics = (*metrics, *_profiled(records, quoted))
     return tuple(m for m in metrics if m.name in quoted or any(record.metric(m.name) is not None for record in records))

@@ -15,7 +15,7 @@ class Metric:
 
     name: str
     title: str
-    unit: Literal["s", "samples/s", "bytes", "fraction", ""]
+    unit: Literal["s", "samples/s", "bytes", "fraction", "J", ""]
     better: Literal["higher", "lower"] | None
     kind: Literal["ratio", "difference"]
     size: float  # the practical size: a share for ratios and for `relative` differences, else in the metric's own unit

@@ -124,10 +124,10 @@ def lateness(record: Record) -> tuple[Lateness, ...]:
     """Of every rank that has told when it came to collectives; none in a world of one."""
     ranks: list[dict[str, Any]] = record.plain.get("ranks") or []
     training_s = record.time.get("training_s")
-    all_s = sum((row.get("late") or {}).get("delay_s", 0.0) for row in ranks)
+    told: list[dict[str, float]] = [row.get("late") or {} for row in ranks]
+    all_s = sum(late.get("delay_s", 0.0) for late in told)
     found: list[Lateness] = []
-    for row in ranks:
-        late: dict[str, float] = row.get("late") or {}
+    for row, late in zip(ranks, told, strict=True):
         if not late.get("of") or not training_s:
             continue
         last, share = late["last"] / late["of"], late["delay_s"] / training_s
