@@ -5,6 +5,7 @@ model -> device -> precision -> same start on every rank -> optimizer -> step (a
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +73,8 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     for split, feed in (("train", feeds.train), ("test", feeds.test)):
         _same_length(feed, world, what=f"{task.name}: {split}_data()")
         feed.place(lambda value: precision.cast(value, to=dtype, device=world.device))
-    optimizer = optim.build(model.parameters(), spec)
+    with host[0].left_out() if host[0] else contextlib.nullcontext():  # its state is made in the first step
+        optimizer = optim.build(model.parameters(), spec)
     if spec.wrap == "accelerate":
         a_sample_for_every_rank(feeds.train.num, spec, world)
         step = _accelerated(spec, task, model, optimizer, world, watch)

@@ -160,7 +160,8 @@ class Memory(TorchDispatchMode):
         rss, steady = resident()
         parameters, optimizer = _bytes(self._model.parameters()), _bytes(_optimizer_state(self._optimizer))
         row: dict[str, Any] = {
-            "peak_bytes": None, "steady_bytes": None, "end_bytes": None, "reserved_bytes": None, "evaluation_peak_bytes": None, "peak_in": None,
+            "peak_bytes": None, "steady_bytes": None, "end_bytes": None, "reserved_bytes": None, "evaluation_peak_bytes": None,
+            "peak_in": None,
             "rss_bytes": rss, "rss_steady_bytes": steady, "allocator": None, "why": self._why,
             "sizes": {
                 "parameters": parameters, "gradients": self._gradients, "optimizer": optimizer, "activations": None, "data": data_bytes,
