@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -13,14 +14,14 @@ from paceline.records.record import Record
 from paceline.report.format import duration
 from paceline.report.live import Glimpse, Line, words
 from paceline.spec.run import Spec
-from paceline.study.campaign import Turn, finished
-from paceline.study.estimate import Outlook
 from paceline.study.progress import peek
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what only a study needs is not loaded for a run: its ranks would start that much later
     from rich.console import Console
 
     from paceline.commands.study import Ready as ReadyStudy
+    from paceline.study.campaign import Turn
+    from paceline.study.estimate import Outlook
 
 
 def _glimpse(run: RunDir, spec: Spec) -> Glimpse:
@@ -73,6 +74,8 @@ class Many(_Watcher):
     """The line of `paceline study`, and a line that stays for every finished run."""
 
     def __init__(self, console: Callable[[], Console], what: ReadyStudy, look: Outlook, *, retry: bool) -> None:
+        from paceline.study.campaign import finished
+
         super().__init__(console)
         self._what, self._look = what, look
         self._coming = [turn for turn in what.all_turns() if finished(turn, retry=retry) is None]
@@ -96,7 +99,7 @@ class Many(_Watcher):
         """Measured means replace the outlook as soon as a cell has one."""
         means = {label: sum(walls) / len(walls) for label, walls in self._walls.items()}
         labels = [turn.label for turn in self._coming]
-        return Outlook({**self._look.seconds, **means}, "").of(labels)
+        return replace(self._look, seconds={**self._look.seconds, **means}).of(labels)
 
     def starting(self, turn: Turn) -> None: ...
 

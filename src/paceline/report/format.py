@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from paceline.records.findings import Comparison, Interval, Metric
+if TYPE_CHECKING:  # half the commands print a duration and nothing else
+    from paceline.records.findings import Comparison, Interval, Metric
 
 NONE = "-"
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
