@@ -73,6 +73,7 @@ def _join(text: str, word: str) -> str:
 def interval(figure: Interval | None, unit: str = "") -> str:
     """mean ± standard deviation [95 % interval]
 
+    >>> from paceline.records.findings import Interval
     >>> interval(Interval(12.34, 11.9, 12.8, 3, (), 0.18), "s")
     '12.34 ± 0.18 s [11.90, 12.80]'
     """
