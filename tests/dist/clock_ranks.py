@@ -16,6 +16,7 @@ from paceline.records.split import COMMUNICATION
 from paceline.worker.measure import arrivals as module
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.world.clocks import Clocks
+from paceline.worker.world.collectives import sum_
 from paceline.worker.world.join import World
 
 STEPS, LATE_S = 10, 0.03
@@ -28,7 +29,10 @@ def main(rank: int, folder: Path) -> None:
     def now() -> float:
         return time.perf_counter() if rank == 0 else time.perf_counter() * 1.001 + 5.0
 
-    clocks = Clocks(world, now, machine=f"machine {rank}".ljust(36).encode())
+    def wall() -> float:
+        return time.time() + 1.5 * rank
+
+    clocks = Clocks(world, now, wall, machine=f"machine {rank}".ljust(36).encode())
     true, mine = [], []
     for _ in range(5):
         time.sleep(0.1)
@@ -37,7 +41,7 @@ def main(rank: int, folder: Path) -> None:
     clocks.ask()
     off = float(np.abs(clocks.common(np.array(mine)) - np.array(true)).max())
 
-    module.Clocks = lambda world, _: Clocks(world, now, machine=f"machine {rank}".ljust(36).encode())
+    module.Clocks = lambda world, *_: Clocks(world, now, wall, machine=f"machine {rank}".ljust(36).encode())
     watch = Stopwatch("data")
     watch._clock = now
     watch.switch("data")
@@ -48,11 +52,11 @@ def main(rank: int, folder: Path) -> None:
         time.sleep(LATE_S * rank)
         slept += time.perf_counter() - began
         watch.switch(COMMUNICATION)
-        dist.all_reduce(torch.ones(10))
+        sum_(torch.ones(10), world)
         watch.switch("data")
     arrivals.exchange()
     found = arrivals.split(dict(watch.parts))
-    answer = {"off_s": off, "trip_s": clocks.round_trip_s, "slept_s": slept, **arrivals.late()}
+    answer = {"off_s": off, "trip_s": clocks.round_trip_s, "slept_s": slept, "ahead_s": clocks.ahead_s, **arrivals.late()}
     answer |= {name: found[name] for name in ("waiting", "transfer")}
     (folder / f"rank{rank}.json").write_text(json.dumps(answer))
     dist.destroy_process_group()

@@ -24,4 +24,6 @@ def test_a_clock_five_seconds_ahead_and_drifting(tmp_path: Path) -> None:
     assert second["last"] == second["of"] == 10 and first["last"] == 0
     assert first["waiting"] == pytest.approx(second["slept_s"], rel=0.15)
     assert second["waiting"] <= 0.1 * first["waiting"]
+    assert first["ahead_s"] == 0 and abs(second["ahead_s"] - 1.5) < 0.01, "the time of day, wrong by 1.5 s"
+    assert second["lag_s"] == pytest.approx(second["slept_s"], rel=0.15) and second["behind"] == 10
     assert first["transfer"] >= 0 and second["transfer"] > 0

@@ -90,10 +90,10 @@ def cell_stragglers(records: Sequence[Record]) -> tuple[Straggler, ...]:
         if 2 * runs <= len(records):
             continue
         own = [rank for rank in seen if (rank.rank, rank.host) == key]
-        last, delay = interval([rank.last for rank in own]), interval([rank.step_s for rank in own])
-        often = f"n = {delay.n}" if runs == len(records) else f"by the rule in {runs} of {len(records)} runs"
-        words = f"{late_in_words(own[0], last=points(last), step=milliseconds(delay))} ({often})"
-        found.append(Straggler(*key, last, delay, runs, words))
+        last, lag = interval([rank.last for rank in own]), interval([rank.step_s for rank in own])
+        often = f"n = {lag.n}" if runs == len(records) else f"by the rule in {runs} of {len(records)} runs"
+        words = f"{late_in_words(own[0], last=points(last), step=milliseconds(lag))} ({often})"
+        found.append(Straggler(*key, last, lag, runs, words))
     return tuple(found)
 
 

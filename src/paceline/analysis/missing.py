@@ -26,12 +26,12 @@ SMALL = 0.01  # parts of less than one point are summed up as the rest
 @dataclass(frozen=True, slots=True)
 class _Pair:
     """A run of the baseline and one of the cell: what a training sample cost in each. Of the latter also how many samples it
-    trained on, and the share of its time for which all its ranks waited for a straggler."""
+    trained on, and the share of its time by which its straggler came late."""
 
     base: Cost
     cell: Cost
     samples: float
-    delay: float
+    lag: float
 
     @property
     def speedup(self) -> float:
@@ -61,9 +61,9 @@ def _mean(costs: Sequence[Cost]) -> Cost:
     return {name: statistics.fmean(one.get(name, 0.0) for one in costs) for name in names}
 
 
-def _delay(record: Record, late: Sequence[Straggler]) -> float:
+def _lag(record: Record, late: Sequence[Straggler]) -> float:
     named = {(rank.rank, rank.host) for rank in late}
-    return sum(rank.share for rank in lateness(record) if (rank.rank, rank.host) in named)
+    return max((rank.share for rank in lateness(record) if (rank.rank, rank.host) in named), default=0.0)
 
 
 def _pairs(base: CellRecord, cell: CellRecord, late: Sequence[Straggler]) -> _Pairs:
@@ -73,7 +73,7 @@ def _pairs(base: CellRecord, cell: CellRecord, late: Sequence[Straggler]) -> _Pa
     first, second = told
     if base.plan.keys and cell.plan.keys:
         rows = [
-            _Pair(spent, second[repeat][1], second[repeat][0]["samples"], _delay(second[repeat][0], late))
+            _Pair(spent, second[repeat][1], second[repeat][0]["samples"], _lag(second[repeat][0], late))
             for repeat, (record, spent) in first.items()
             if repeat in second and second[repeat][0].spec.get("seed") == record.spec.get("seed")
         ]
@@ -85,17 +85,17 @@ def _pairs(base: CellRecord, cell: CellRecord, late: Sequence[Straggler]) -> _Pa
     return _Pairs([pair], min(len(first), len(second)), paired=False)
 
 
-def _answer(rows: Sequence[Mapping[str, float]], delays: Sequence[float]) -> tuple[str, str | None]:
+def _answer(rows: Sequence[Mapping[str, float]], lags: Sequence[float], num_late: int) -> tuple[str, str | None]:
     """(answer, cause). All computing is one cause: a forward and a backward pass are slow for the same reasons."""
     if len(rows) < MIN_RUNS:
         return f"No single cause stands out (it takes {MIN_RUNS} paired runs to name one).", None
     halves = [sum(row.values()) / 2 for row in rows]
-    if _above(delays, halves):
-        return "Mostly one slow rank.", STRAGGLER
+    if _above(lags, halves):
+        return "Mostly one slow rank." if num_late == 1 else f"Mostly {num_late} slow ranks.", STRAGGLER
     grouped = [causes(row) for row in rows]
     order = sorted(grouped[0], key=lambda name: -statistics.fmean(row[name] for row in grouped))
-    first, second = ([row.get(name, 0.0) for row in grouped] for name in (*order, "")[:2])
-    if not _above(first, second):
+    first, *others = ([row[name] for row in grouped] for name in order)
+    if not all(_above(first, other) for other in others):
         return "No single cause stands out.", None
     most = "Mostly" if sum(first) >= sum(halves) else "Above all"
     return f"{most} {_name(order[0])}.", order[0]
@@ -107,7 +107,8 @@ def _above(first: Sequence[float], second: Sequence[float]) -> bool:
 
 
 def _name(part: str) -> str:
-    return "unexplained" if part == "other" else part
+    """`other` of the training time is not the record's `other`, which is of the wall time and is called unexplained."""
+    return "time in no part" if part == "other" else part
 
 
 def _listed(parts: Mapping[str, Interval], total: Callable[[Sequence[str]], Interval]) -> str:
@@ -144,7 +145,7 @@ def _why_compute(base: CellRecord, cell: CellRecord, kind: str) -> str:
     if None not in threads and threads[0] != threads[1]:
         return f" A rank of {cell.plan.label} has threads={threads[1]} to compute with, one of {base.plan.label} {threads[0]}."
     if kind == "strong":
-        return " Computing: a smaller batch a rank does not take proportionally less time."
+        return " Computing: a smaller batch a rank may not take proportionally less time, or the ranks are in each other's way."
     if kind == "weak":
         return f" Computing: a rank takes longer than in {base.plan.label} for a batch of the same size."
     return ""
@@ -181,7 +182,7 @@ def _row(
     whole = total(names)
     answer, cause = "", None
     if _shown(whole):
-        answer, cause = _answer(rows if pairs.paired else [], [pair.delay for pair in pairs.rows])
+        answer, cause = _answer(rows if pairs.paired else [], [pair.lag for pair in pairs.rows], len(late))
     row = Missing(
         scaled.label, scaled.baseline, growth, statistics.geometric_mean(pair.speedup for pair in pairs.rows), whole, parts, "",
         statistics.fmean(sum(pair.base.values()) / growth * pair.samples for pair in pairs.rows), answer, cause,

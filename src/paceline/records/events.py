@@ -82,7 +82,8 @@ class Finished:
     t: float
     startup: dict[str, float] = field(default_factory=dict[str, float])
     hidden_s: float = 0.0
-    late: dict[str, float] = field(default_factory=dict[str, float])  # last, of, delay_s
+    late: dict[str, float] = field(default_factory=dict[str, float])  # of, last, delay_s, behind, lag_s
+    ahead_s: float = 0.0  # this machine's time of day, compared with rank 0's
     energy: dict[str, Any] = field(default_factory=dict[str, Any])
 
 

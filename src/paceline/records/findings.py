@@ -38,12 +38,12 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
-    """A rank that the others waited for in most runs of a cell."""
+    """A rank that came late in most runs of a cell."""
 
     rank: int
     host: str
     last: Interval  # share of the collectives in which it came last
-    delay_s: Interval  # seconds a step that the others waited for it alone
+    lag_s: Interval  # seconds a step that it came after the mean of the others
     runs: int  # in how many of the cell's runs the rule holds
     words: str
 

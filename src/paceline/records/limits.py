@@ -27,25 +27,24 @@ _BOUND = {
     "waiting": ("waiting for a rank", "waiting for the rank that comes last"),
     "transfer": ("bound by transfer", "moving bytes between ranks"),
 }
-# Two ranks that are equally quick each come last in every second collective and share the delays. So a straggler comes last more
-# often than not (one hiccup makes none), and three quarters of all delay are its own. Times alone would not do: where a step has
-# several collectives, a rank that is slow in one place comes last in the others only by chance.
-LAST_SHARE = 1 / 2
-BLAME_SHARE = 3 / 4
-# A rank may always be last by a hair. Below 5 % of the training time there is little to win by mending it.
-DELAY_SHARE = 0.05
+# A rank as quick as the others comes after their mean in half of the collectives, and its early arrivals make up for the late ones.
+# A straggler comes after it in most of them (one hiccup makes none). Not in nearly all: where a step has two collectives, a rank
+# that is slow before one of them comes late to the other only by chance, which makes three of four.
+BEHIND_SHARE = 2 / 3
+# A rank may always be late by a hair. Below 5 % of the training time there is little to win by mending it.
+LAG_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """One rank of a run: in which share of the collectives it came last, and how long the others waited for it alone in a step."""
+    """One rank of a run: in which share of the collectives it came last, and how long after the others it came, in a step."""
 
     rank: int
     host: str
     last: float
     of: str  # what it came last in: steps, or collectives where a step has several
     step_s: float
-    share: float  # of the training time
+    share: float  # the same, of the training time
     straggler: bool
 
 
@@ -124,30 +123,29 @@ def lateness(record: Record) -> tuple[Lateness, ...]:
     """Of every rank that has told when it came to collectives; none in a world of one."""
     ranks: list[dict[str, Any]] = record.plain.get("ranks") or []
     training_s = record.time.get("training_s")
-    told: list[dict[str, float]] = [row.get("late") or {} for row in ranks]
-    all_s = sum(late.get("delay_s", 0.0) for late in told)
     found: list[Lateness] = []
-    for row, late in zip(ranks, told, strict=True):
+    for row in ranks:
+        late: dict[str, float] = row.get("late") or {}
         if not late.get("of") or not training_s:
             continue
-        last, share = late["last"] / late["of"], late["delay_s"] / training_s
+        last, share = late["last"] / late["of"], late["lag_s"] / training_s
         steps = record.plain.get("steps") or late["of"]
-        blamed = last > LAST_SHARE and late["delay_s"] >= BLAME_SHARE * all_s
-        straggler = blamed and share >= DELAY_SHARE
+        straggler = late["behind"] > BEHIND_SHARE * late["of"] and share >= LAG_SHARE
         of = "steps" if late["of"] < 1.5 * steps else "collectives"  # an epoch's end has one of its own
-        found.append(Lateness(row["rank"], str(row.get("host")), last, of, late["delay_s"] / steps, share, straggler))
+        found.append(Lateness(row["rank"], str(row.get("host")), last, of, late["lag_s"] / steps, share, straggler))
     return tuple(found)
 
 
 def stragglers(record: Record) -> tuple[Lateness, ...]:
-    """Ranks that came last more often than not, with 3/4 of all delay and at least 5 % of the training time to their name."""
+    """Ranks that came after the mean of the others in 2/3 of the collectives, by at least 5 % of the training time in all."""
     return tuple(rank for rank in lateness(record) if rank.straggler)
 
 
 def late_in_words(found: Lateness, *, last: str, step: str) -> str:
     """
     >>> late_in_words(Lateness(1, "node1", 0.97, "steps", 0.0201, 0.2, True), last="97 %", step="20.1 ms")
-    'rank 1 on node1 came last in 97 % of the steps; the others waited 20.1 ms a step for it'
+    'rank 1 on node1 came 20.1 ms a step after the others, and last in 97 % of the steps'
     """
-    who = f"rank {found.rank} on {found.host}"
-    return f"{who} came last in {last} of the {found.of}; the others waited {step} a step for it"
+    return (
+        f"rank {found.rank} on {found.host} came {step} a step after the others, and last in {last} of the {found.of}"
+    )

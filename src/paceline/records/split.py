@@ -59,15 +59,15 @@ def rank_parts(started: Started, finished: Finished, span: Span) -> dict[str, fl
     """One rank's share of the wall time in all its parts; they sum to `wall_s` with `other`."""
     parts = {name: value for name, value in finished.parts.items() if value is not None}
     # The process exists a moment before its first line, and ends a moment after its last.
-    parts["startup"] = parts.get("startup", 0.0) + max(0.0, started.t - span.started_t)
-    parts["shutdown"] = max(0.0, span.started_t + span.wall_s - finished.t)
+    parts["startup"] = parts.get("startup", 0.0) + max(0.0, started.t - finished.ahead_s - span.started_t)
+    parts["shutdown"] = max(0.0, span.started_t + span.wall_s - (finished.t - finished.ahead_s))
     parts["other"] = span.wall_s - sum(parts.values())
     return parts
 
 
 def startup_parts(started: Started, finished: Finished, span: Span) -> dict[str, float]:
     """Where the start-up went: `launch` is what lies before a rank's first line (launcher, interpreter), `describe` before that."""
-    before = max(0.0, started.t - span.started_t)
+    before = max(0.0, started.t - finished.ahead_s - span.started_t)
     launch = {"describe": span.described_s} if span.described_s else {}
     return {**launch, "launch": max(0.0, before - span.described_s), **finished.startup}
 

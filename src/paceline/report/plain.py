@@ -30,8 +30,7 @@ def _cell(cell: CellFinding) -> dict[str, Any]:
         "bound": cell.bound,
         "bound_share": _interval(cell.bound_share) if cell.bound_share else None,
         "stragglers": [
-            {**asdict(rank), "last": _interval(rank.last), "delay_s": _interval(rank.delay_s)}
-            for rank in cell.stragglers
+            {**asdict(rank), "last": _interval(rank.last), "lag_s": _interval(rank.lag_s)} for rank in cell.stragglers
         ],
     }
 

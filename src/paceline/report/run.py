@@ -36,7 +36,13 @@ def scores(record: Record) -> Table:
 def _critical(record: Record) -> str:
     rank = record.time.get("critical_rank")
     rows: list[dict[str, Any]] = record.plain.get("ranks") or []
-    return "the only rank" if len(rows) == 1 else "slowest rank" if rank is None else f"slowest rank ({rank})"
+    return (
+        "the only rank"
+        if len(rows) == 1
+        else "the rank that trained longest"
+        if rank is None
+        else f"rank {rank}, which trained longest"
+    )
 
 
 def time(record: Record) -> Table:
@@ -88,13 +94,13 @@ def rank_times(record: Record) -> Table:
         last = show.percent(late["last"] / late["of"]) if late.get("of") else show.NONE
         rows.append((
             str(rank["rank"]), str(rank.get("host") or show.NONE), *(show.number(s, "s") for s in seconds), last,
-            show.number(late.get("delay_s"), "s"),
+            show.number(late.get("lag_s"), "s"),
         ))  # fmt: skip
     columns = (
         Column("rank", "right"), Column("host"), *(Column(group, "right") for group in GROUPS), Column("came last", "right"),
-        Column("delay", "right"),
+        Column("lag", "right"),
     )  # fmt: skip
-    note = "delay: how long all others waited for this rank alone"
+    note = "lag: how long after the others' mean it came, early arrivals taken off"
     if len(told) > _MOST_RANKS:
         note += f"; the first {_MOST_RANKS} of {len(told)} ranks, the record has all"
     return Table("rank-times", "Training time by rank", note, columns, tuple(rows))
@@ -126,12 +132,17 @@ def memory(record: Record) -> Table:
         rows = [
             (title, show.number(size, "bytes"), show.percent(size / peak)) for title, size in named if size is not None
         ]
-        rows.append(("peak", show.number(peak, "bytes"), "100 %"))
+        rows.append(("peak of a training step", show.number(peak, "bytes"), "100 %"))
         if found.get("steady_bytes") is not None:
-            rows.append(("steady", show.number(found["steady_bytes"], "bytes"), _percent(found["steady_bytes"], peak)))
+            rows.append(
+                ("between steps", show.number(found["steady_bytes"], "bytes"), _percent(found["steady_bytes"], peak))
+            )
+        if found.get("evaluation_peak_bytes"):
+            size = found["evaluation_peak_bytes"]
+            rows.append(("peak of evaluation", show.number(size, "bytes"), _percent(size, peak)))
     when = f" in {found['peak_in']}" if found.get("peak_in") else ""
     who = f"{found['allocator']}'s own count" if found.get("allocator") else "the allocator's own count"
-    note = f"{who}, the rank that needs most, at the peak{when}; steady is between steps"
+    note = f"{who}, the rank that needs most, at the peak{when}"
     columns = (Column("part"), Column("size", "right"), Column("of peak", "right"))
     return Table("memory", "Memory", note, columns, tuple(rows))
 
@@ -141,7 +152,8 @@ def beside_memory(record: Record) -> Lines:
     found = _dict(record.plain.get("memory"))
     data = _dict(found.get("sizes")).get("data")
     lines: Lines = []
-    if data and found.get("allocator") == "malloc":  # on a GPU the data set lies elsewhere
+    other = _dict(found.get("parts")).get("other")
+    if data and other and data <= other:  # more: it is a file mapped into memory, or it lies in another one
         lines.append(("in other", f"the data set, {show.number(data, 'bytes')}"))
     if found.get("rss_bytes"):
         steady = (
@@ -150,8 +162,8 @@ def beside_memory(record: Record) -> Lines:
         lines.append(("process memory", f"{show.number(found['rss_bytes'], 'bytes')} at most{steady}, torch included"))
     if found.get("reserved_bytes"):
         lines.append(("device memory reserved", show.number(found["reserved_bytes"], "bytes")))
-    if found and not found.get("peak_bytes") and found.get("why"):
-        lines.append(("memory by part", f"not measured: {found['why']}"))
+    if found.get("why"):
+        lines.append(("memory by part", found["why"] if found.get("peak_bytes") else f"not measured: {found['why']}"))
     return lines
 
 

@@ -5,7 +5,6 @@ model -> device -> precision -> same start on every rank -> optimizer -> step (a
 
 from __future__ import annotations
 
-import contextlib
 import platform
 from dataclasses import dataclass
 from typing import Any
@@ -73,8 +72,7 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     for split, feed in (("train", feeds.train), ("test", feeds.test)):
         _same_length(feed, world, what=f"{task.name}: {split}_data()")
         feed.place(lambda value: precision.cast(value, to=dtype, device=world.device))
-    with host[0].left_out() if host[0] else contextlib.nullcontext():  # its state is made in the first step
-        optimizer = optim.build(model.parameters(), spec)
+    optimizer = optim.build(model.parameters(), spec)
     if spec.wrap == "accelerate":
         a_sample_for_every_rank(feeds.train.num, spec, world)
         step = _accelerated(spec, task, model, optimizer, world, watch)
@@ -174,7 +172,7 @@ def check_steps(spec: Spec, seen: dict[str, Any]) -> None:
     """The same for what only the steps could show."""
     if seen["accumulate"] != spec.accumulate:
         raise RunFailed(
-            f"asked for accumulate={spec.accumulate}, but no step had more than {seen['accumulate']} micro-batches: the data has "
-            "too few samples",
+            f"asked for accumulate={spec.accumulate}, but no rank's step had more than {seen['accumulate']} micro-batches: the data "
+            "has too few samples",
             kind="mismatch",
         )

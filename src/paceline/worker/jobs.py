@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
@@ -25,9 +26,10 @@ from paceline.worker.measure.timeline import following
 from paceline.worker.profile import finished, profile
 from paceline.worker.resilience.weights import fingerprint, save
 from paceline.worker.seed import seed_everything
-from paceline.worker.tasks.feed import make_feed
+from paceline.worker.tasks.feed import TensorFeed, make_feed
 from paceline.worker.tasks.load import find, load_task, source_digest, values_for
 from paceline.worker.tasks.task import Task, better_of, users_code, usual_score
+from paceline.worker.world.collectives import agree
 from paceline.worker.world.env import Identity, announce
 from paceline.worker.world.join import World, check_identity, join
 from paceline.worker.world.pulse import OnLoss
@@ -36,6 +38,7 @@ from paceline.worker.world.pulse import OnLoss
 def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatch, on_loss: OnLoss) -> World:
     """The order of a rank's life. The stopwatch is in a part of the start-up until the first batch is fetched."""
     spec = Spec.model_validate(read_json(run.spec))
+    load_libraries(spec)
     host = host_memory()  # before there is anything worth counting
     watch.switch(f"{STARTUP}data")
     check_identity(identity, spec)
@@ -60,13 +63,19 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
         return world
     observe = Observer(run, world, log)
     parts.energy.start()
+    watch.switch(f"{STARTUP}meeting")
+    agree(0, world)  # nobody's first step begins with waiting for somebody's start-up
     began = watch.elapsed()
     total = train(parts, observe)
     training_s = watch.elapsed() - began
     watch.switch("checkpoint")
     energy = parts.energy.stop()
     # Some things only the steps could tell; the optimizer stays as it began, because its learning rate may decay.
-    seen = {**read_back(parts), "optimizer": applied["optimizer"]}
+    seen = {
+        **read_back(parts),
+        "optimizer": applied["optimizer"],
+        "accumulate": agree(parts.step.num_micro(), world)[1],
+    }
     log.write(Applied(values=seen, t=wall()))
     check_steps(spec, seen)
     digest = fingerprint(parts.model)
@@ -80,7 +89,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     log.write(
         Finished(
             parts=parts.arrivals.split(clock), startup=startup, hidden_s=parts.step.hidden_s(), late=parts.arrivals.late(),
-            energy=energy,
+            energy=energy, ahead_s=parts.arrivals.ahead_s,
             training_s=training_s, memory=parts.memory.close(data_bytes=_data_bytes(parts)), weights_hash=digest,
             num_parameters=sum(p.numel() for p in parts.model.parameters()),
             score={"name": main, "better": better_of(task, main)}, t=wall(),
@@ -89,9 +98,21 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     return world
 
 
+def load_libraries(spec: Spec) -> None:
+    """What torch would import in the middle of things: the first optimizer brings torch._dynamo, a second of start-up and 25 MB."""
+    importlib.import_module("torch._dynamo")
+    if spec.wrap == "accelerate":
+        importlib.import_module("accelerate")
+
+
 def _data_bytes(parts: Parts) -> int | None:
-    sizes = [feed.num_bytes for feed in (parts.train, parts.test)]
-    return None if None in sizes else sum(size for size in sizes if size is not None)
+    """Of data that is held as tensors, each storage once: training and test set may be views of one array."""
+    storages: dict[int, int] = {}
+    for feed in (parts.train, parts.test):
+        if not isinstance(feed, TensorFeed):
+            return None
+        storages |= {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in feed.tensors}
+    return sum(storages.values())
 
 
 def same_source(task: Task, spec: Spec) -> None:

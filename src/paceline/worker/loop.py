@@ -115,6 +115,7 @@ class _Pace:
         self.epoch.merge(self.window)
         self.window, self._num_global, self._spent = Tally(), 0, spent
         self.parts.energy.read()
+        self.parts.step.hidden_s()  # adds up what it has kept of the last steps
         if self.parts.arrivals.full:
             self.parts.arrivals.exchange()
 

@@ -27,6 +27,10 @@ class Step(Protocol):
         """Seconds of communication that ran while this rank computed; the stopwatch must be settled."""
         ...
 
+    def num_micro(self) -> int:
+        """The most micro-batches any step had; on this rank."""
+        ...
+
     def read_back(self) -> dict[str, Any]:
         """What it can say of itself for the record."""
         ...
@@ -83,5 +87,7 @@ class EagerStep:
         return 0.0
 
     def read_back(self) -> dict[str, Any]:
-        """`accumulate`: the most micro-batches any step had; unknown before the first."""
-        return {"wrap": "none", **({"accumulate": self._num_micro} if self._num_micro else {})}
+        return {"wrap": "none"}
+
+    def num_micro(self) -> int:
+        return self._num_micro

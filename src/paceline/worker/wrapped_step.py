@@ -93,7 +93,7 @@ class AcceleratedStep:
         self.prepared, self.task, self.world, self.watch = prepared, task, world, watch
         self.computed: tuple[str, ...] = ()
         self._flow, self._precision, self._num_skipped = flow, precision, 0
-        self._overlap = Overlap(watch, world.size)
+        self._overlap = Overlap(watch, world)
         if isinstance(prepared.model, DistributedDataParallel):
             prepared.model.register_comm_hook(None, self._overlap.hook)
 
@@ -127,6 +127,9 @@ class AcceleratedStep:
         if why := disagreement(self._precision, computed):
             raise RunFailed(why, kind="mismatch")
         self.computed = computed
+
+    def num_micro(self) -> int:
+        return 1
 
     def hidden_s(self) -> float:
         return self._overlap.hidden_s()

@@ -15,10 +15,10 @@ HUNGRY = {"data": 6.0, "forward": 2.0, "backward": 2.0}
 BUSY = {"data": 1.0, "forward": 5.0, "backward": 4.0}
 
 
-def _late(rank: int, *, last: int = 95, delay_s: float = 2.0, seed: int = 0) -> Record:
+def _late(rank: int, *, last: int = 95, lag_s: float = 2.0, seed: int = 0) -> Record:
     each = {"data": 1.0, "forward": 5.0, "waiting": 2.0, "transfer": 2.0}
-    rows: list[Any] = [{"last": 100 - last, "of": 100, "delay_s": 0.0}] * 2
-    rows[rank] = {"last": last, "of": 100, "delay_s": delay_s}
+    rows: list[Any] = [{"last": 100 - last, "behind": 100 - last, "of": 100, "lag_s": -lag_s}] * 2
+    rows[rank] = {"last": last, "behind": last, "of": 100, "lag_s": lag_s}
     return parted(each, each, late=rows, steps=100, seed=seed)
 
 
@@ -43,16 +43,16 @@ def test_a_cell_is_bound_by_what_most_of_its_runs_are() -> None:
 
 
 def test_a_straggler_of_most_runs_is_named_with_its_delay() -> None:
-    (found,) = cell_stragglers([_late(1, delay_s=s) for s in (1.9, 2.0, 2.1)])
+    (found,) = cell_stragglers([_late(1, lag_s=s) for s in (1.9, 2.0, 2.1)])
     assert (found.rank, found.host, found.runs) == (1, "node1", 3)
-    assert found.delay_s.mean == pytest.approx(0.02) and found.delay_s.low is not None and found.delay_s.low < 0.02
-    assert found.words.startswith("rank 1 on node1 came last in 95 % [95, 95] of the steps; the others waited 20 ms [")
-    assert found.words.endswith("a step for it (n = 3)")
+    assert found.lag_s.mean == pytest.approx(0.02) and found.lag_s.low is not None and found.lag_s.low < 0.02
+    assert found.words.startswith("rank 1 on node1 came 20 ms [")
+    assert found.words.endswith("of the steps (n = 3)")
 
 
 def test_the_figures_of_a_straggler_are_over_all_runs() -> None:
-    (found,) = cell_stragglers([_late(1), _late(1), _late(1, last=50, delay_s=0.0)])
-    assert found.delay_s.mean == pytest.approx((0.02 + 0.02 + 0) / 3) and "by the rule in 2 of 3 runs" in found.words
+    (found,) = cell_stragglers([_late(1), _late(1), _late(1, last=50, lag_s=0.0)])
+    assert found.lag_s.mean == pytest.approx((0.02 + 0.02 + 0) / 3) and "by the rule in 2 of 3 runs" in found.words
 
 
 def test_now_one_rank_and_now_the_other_is_no_straggler() -> None:
@@ -61,7 +61,10 @@ def test_now_one_rank_and_now_the_other_is_no_straggler() -> None:
 
 def test_one_run_has_a_straggler_without_an_interval() -> None:
     (found,) = cell_stragglers([_late(1)])
-    assert "waited 20 ms a step for it (n = 1)" in found.words and found.delay_s.low is None
+    assert (
+        "came 20 ms a step after the others, and last in 95 % of the steps (n = 1)" in found.words
+        and found.lag_s.low is None
+    )
 
 
 @pytest.mark.parametrize("samples", [0, None])
@@ -78,7 +81,7 @@ def test_a_study_says_which_cells_are_input_bound_and_who_is_late() -> None:
     assert [c.bound for c in found.cells] == ["compute-bound", "input-bound", "compute-bound"]
     notes = [note for note in found.notes if note.startswith("Input-bound")]
     assert len(notes) == 1 and "hungry (60 % [60, 60])" in notes[0] and "fed" not in notes[0]
-    assert any(note.startswith("two: rank 1 on node1 came last in 95 %") for note in found.notes)
+    assert any(note.startswith("two: rank 1 on node1 came 20 ms") for note in found.notes)
     assert found.missing == ()
 
 

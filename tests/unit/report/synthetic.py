@@ -146,7 +146,12 @@ def _parts(
     inside = sum(value or 0.0 for name, value in parts.items() if name != "startup")
     parts["evaluation"] = training_s - inside
     last = {None: 4800 // size, rank: 4700}.get(cell.late, 100 // size)
-    return parts, {"last": last, "of": 4804, "delay_s": 0.6 * talk * training_s if slow else 0.01} if size > 1 else {}
+    return parts, {
+        "last": last,
+        "behind": last,
+        "of": 4804,
+        "lag_s": 0.6 * talk * training_s if slow else 0.01,
+    } if size > 1 else {}
 
 
 def _write_run(study: Study, cell: Cell, spec: Spec, run: RunDir, repeat: int, block: float) -> None:

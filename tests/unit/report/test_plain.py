@@ -40,9 +40,7 @@ def test_what_a_cell_is_held_back_by(found: StudyFindings) -> None:
     cells = json.loads(json.dumps(plain.render(found), allow_nan=False))["cells"]
     assert cells[0]["bound"] == "compute-bound" and cells[0]["bound_share"]["n"] == 5 and cells[0]["stragglers"] == []
     (late,) = cells[3]["stragglers"]
-    assert (
-        (late["rank"], late["host"]) == (3, "bench-2") and late["last"]["mean"] > 0.75 and late["delay_s"]["mean"] > 0
-    )
+    assert (late["rank"], late["host"]) == (3, "bench-2") and late["last"]["mean"] > 0.75 and late["lag_s"]["mean"] > 0
     assert sum(cells[3]["training_parts"].values()) == pytest.approx(cells[3]["metrics"]["time.training_s"]["mean"])
     assert cells[5]["bound"] is None and cells[5]["training_parts"] == {}  # it never ran
 

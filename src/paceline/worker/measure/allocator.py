@@ -6,9 +6,8 @@ packed for itself. A profiler that sees only torch's tensors found a quantized m
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-from collections.abc import Generator
+import gc
 from typing import Protocol
 
 import torch
@@ -38,10 +37,11 @@ class _Mallinfo2(ctypes.Structure):
 
 
 class Malloc:
-    """Bytes handed out by glibc: from its arenas (uordblks) and by mmap (hblkhd). 3 us a reading.
+    """Bytes handed out by glibc: from its arenas (uordblks) and by mmap (hblkhd).
 
-    What is counted from is the process after its imports, so that libraries are not taken for the model's. Blocks under 1 KB
-    that were freed may still be counted (each thread keeps some of them): noise of up to some 100 KB.
+    What is counted from is the process after torch's imports, so that libraries are not taken for the model's. Blocks under 1 KB
+    that were freed may still be counted (each thread keeps some of them): noise of up to some 100 KB. A reading takes 3 us on a
+    young heap, and walks every free block on one that is full of holes: up to tens of milliseconds.
     """
 
     name = "malloc"
@@ -64,13 +64,6 @@ class Malloc:
 
     def reserved(self) -> None:
         return None
-
-    @contextlib.contextmanager
-    def left_out(self) -> Generator[None]:
-        """What is kept of this block is not counted: torch imports another 25 MB of itself when the first optimizer is made."""
-        before = self.in_use()
-        yield
-        self._before += self.in_use() - before
 
     def true(self) -> bool:
         """Whether tensors really come from it: another malloc may have been put in front (jemalloc, tcmalloc, mimalloc)."""
@@ -104,6 +97,7 @@ HostMemory = tuple[Malloc | None, str | None]
 
 def host_memory() -> HostMemory:
     """(malloc, None), or (None, why it cannot be asked). To be called before anything worth counting is made."""
+    gc.freeze()  # garbage of the imports, collected later, would be taken for memory that the model gave back
     try:
         found = Malloc()
     except AttributeError:

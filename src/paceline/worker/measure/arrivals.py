@@ -14,7 +14,7 @@ import torch
 
 from paceline.base.errors import RunFailed
 from paceline.records.split import COMMUNICATION
-from paceline.worker.measure.clock import Stopwatch, now
+from paceline.worker.measure.clock import Stopwatch, now, wall
 from paceline.worker.world.clocks import Clocks
 from paceline.worker.world.collectives import agree, gather
 from paceline.worker.world.join import World
@@ -26,11 +26,14 @@ MOST_KEPT = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Reckoning:
-    """Of some conversations, for one rank: seconds it waited, how often it came last, and how long the rest waited for it alone."""
+    """Of some conversations, for one rank: seconds it waited; how often it came last, and how long the rest waited for it alone;
+    how often it came after the others' mean, and how long after it, early arrivals taken off."""
 
     waited_s: float
     num_last: int
     delay_s: float
+    num_behind: int
+    lag_s: float
 
 
 def reckon(came: Any, stayed: Any, *, rank: int) -> Reckoning:
@@ -38,15 +41,22 @@ def reckon(came: Any, stayed: Any, *, rank: int) -> Reckoning:
 
     >>> came = np.array([[0.0, 10.0], [2.0, 10.5]])  # rank 1 is late twice
     >>> reckon(came, np.array([3.0, 1.0]), rank=0)
-    Reckoning(waited_s=2.5, num_last=0, delay_s=0.0)
+    Reckoning(waited_s=2.5, num_last=0, delay_s=0.0, num_behind=0, lag_s=-2.5)
     >>> reckon(came, np.array([1.0, 0.5]), rank=1)
-    Reckoning(waited_s=0.0, num_last=2, delay_s=2.5)
+    Reckoning(waited_s=0.0, num_last=2, delay_s=2.5, num_behind=2, lag_s=2.5)
     """
     last_two = np.sort(came, axis=0)[-2:]
     # Clocks agree to some microseconds only: nobody can have waited longer than it was there.
     waited = np.minimum(last_two[1] - came[rank], stayed)
     mine = came.argmax(axis=0) == rank
-    return Reckoning(float(waited.sum()), int(mine.sum()), float((last_two[1] - last_two[0])[mine].sum()))
+    behind = came[rank] - (came.sum(axis=0) - came[rank]) / (len(came) - 1)
+    return Reckoning(
+        waited_s=float(waited.sum()),
+        num_last=int(mine.sum()),
+        delay_s=float((last_two[1] - last_two[0])[mine].sum()),
+        num_behind=int((behind > 0).sum()),
+        lag_s=float(behind.sum()),
+    )
 
 
 class Arrivals:
@@ -54,9 +64,10 @@ class Arrivals:
 
     def __init__(self, world: World, watch: Stopwatch) -> None:
         self._world, self._watch = world, watch
-        self._clocks = Clocks(world, now) if world.size > 1 else None
-        self.waited_s, self.delay_s = 0.0, 0.0
-        self.num, self.num_last = 0, 0
+        self._clocks = Clocks(world, now, wall) if world.size > 1 else None
+        self._sent_before = world.sent.num
+        self.waited_s, self.delay_s, self.lag_s = 0.0, 0.0, 0.0
+        self.num, self.num_last, self.num_behind = 0, 0, 0
 
     @property
     def full(self) -> bool:
@@ -80,7 +91,9 @@ class Arrivals:
         found = reckon(torch.stack(rows).numpy(), left - came, rank=self._world.rank)
         self.waited_s += found.waited_s
         self.delay_s += found.delay_s
+        self.lag_s += found.lag_s
         self.num_last += found.num_last
+        self.num_behind += found.num_behind
         self.num += len(came)
 
     def split(self, parts: dict[str, float]) -> dict[str, float | None]:
@@ -88,13 +101,24 @@ class Arrivals:
         if self._clocks is None:
             return {**parts}
         spoken = parts.pop(COMMUNICATION, 0.0)
-        if not self.num or spoken <= 0.0:
+        sent = self._world.sent.num - self._sent_before
+        if not self.num or spoken <= 0.0 or sent < self.num:
             raise RunFailed(
-                f"{self._world.size} ranks trained, and no communication between them was measured: they may have trained "
-                f"{self._world.size} models",
+                f"{self._world.size} ranks trained and met {self.num} times, but only {sent} messages went between them: they may "
+                f"have trained {self._world.size} models",
                 kind="mismatch",
             )
         return {**parts, "waiting": self.waited_s, "transfer": spoken - self.waited_s}
 
+    @property
+    def ahead_s(self) -> float:
+        """How far this machine's time of day is ahead of rank 0's."""
+        return 0.0 if self._clocks is None else self._clocks.ahead_s
+
     def late(self) -> dict[str, float]:
-        return {"last": self.num_last, "of": self.num, "delay_s": self.delay_s} if self.num else {}
+        """`last`, `delay_s`: the one who ended everybody's waiting. `behind`, `lag_s`: against the mean of the others."""
+        if not self.num:
+            return {}
+        return {
+            "of": self.num, "last": self.num_last, "delay_s": self.delay_s, "behind": self.num_behind, "lag_s": self.lag_s,
+        }  # fmt: skip

@@ -17,14 +17,23 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from paceline.worker.measure.allocator import Allocator
-from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.measure.clock import Stopwatch, now
 
 # The first step makes the optimizer's state, the second is like all that follow; both lie in the warm-up that no speed counts.
 STEPS = 2
+# A reading after every operator must not take longer than the operators. On a heap full of holes it would: malloc walks them all.
+_QUICK_S = 50e-6
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return sum(_held(tensor) for tensor in tensors)
+
+
+def _held(tensor: torch.Tensor) -> int:
+    """What a tensor's numbers take; of a sparse one those that are there, and where they are."""
+    if tensor.layout == torch.sparse_coo:
+        return _held(tensor._values()) + _held(tensor._indices())
+    return tensor.numel() * tensor.element_size()
 
 
 def _optimizer_state(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
@@ -43,10 +52,11 @@ def resident() -> tuple[int, int | None]:
 
 @dataclass(slots=True)
 class _Moment:
-    """When most was in use."""
+    """When most was in use: in which phase, after how many operators, and which gradients were there."""
 
     used: int = 0
     phase: str = ""
+    num_operators: int = 0
     gradients: int = 0
 
 
@@ -65,18 +75,29 @@ class _Step:
 class Memory(TorchDispatchMode):
     """`with memory: step()` looks at one step; `close()` says what was seen. 15 us an operator while it looks, nothing otherwise."""
 
+    supports_higher_order_operators = True  # torch.cond and its like are operators too
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """It only watches: a function that is compiled stays compiled under it."""
+        return True
+
     def __init__(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, allocator: Allocator | None, why: str | None, watch: Stopwatch
     ) -> None:  # fmt: skip
         super().__init__()
         self._model, self._optimizer, self._allocator, self._why, self._watch = model, optimizer, allocator, why, watch
-        self._step, self._phase, self._forward_began = _Step(), "", 0
+        self._step, self._largest = _Step(), _Step()
+        self._phase, self._forward_began = "", 0
         self._hooks: list[Any] = []
         self._graded: dict[int, int] = {}  # parameter -> bytes of its gradient, as they come
+        self._made: dict[int, int] = {}  # address -> number of the operator that gave it out last
+        self._num_operators = 0
         self._gradients = 0
         self._num = 0
         # A compiled model would be run eagerly under a mode, and be another one: there only the ends of phases are read.
-        self._closely = not any(hasattr(module, "_orig_mod") for module in model.modules())
+        self._compiled = any(hasattr(module, "_orig_mod") for module in model.modules())
+        self._closely = False
         self._training_peak, self._evaluation_peak = 0, 0
         if allocator is not None:
             allocator.forget_peak()
@@ -90,11 +111,14 @@ class Memory(TorchDispatchMode):
     def __enter__(self) -> Memory:
         assert self._allocator is not None
         self._num += 1
-        self._graded = {id(p): _bytes([p.grad]) for p in self._model.parameters() if p.grad is not None}
-        self._step = _Step(
-            began=self._allocator.in_use() - sum(self._graded.values()), state=_bytes(_optimizer_state(self._optimizer))
-        )
+        before = now()
+        used = self._allocator.in_use()
+        self._closely = not self._compiled and now() - before < _QUICK_S
         self._graded.clear()  # the step begins by letting go of them
+        self._made.clear()
+        self._num_operators = 0
+        gradients = _bytes(p.grad for p in self._model.parameters() if p.grad is not None)
+        self._step = _Step(began=used - gradients, state=_bytes(_optimizer_state(self._optimizer)))
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._has_gradient)
             for parameter in self._model.parameters()
@@ -113,21 +137,34 @@ class Memory(TorchDispatchMode):
         for hook in self._hooks:
             hook.remove()
         self._gradients = max(self._gradients, _bytes(p.grad for p in self._model.parameters() if p.grad is not None))
+        if self._step.most.used >= self._largest.most.used:  # the last batch of an epoch may be a short one
+            self._largest = self._step
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
+        self._num_operators += 1
+        for tensor in out if isinstance(out, tuple | list) else (out,):
+            if type(tensor) is torch.Tensor and tensor.layout == torch.strided:
+                self._made[tensor.data_ptr()] = self._num_operators
         self._look()
         return out
 
     def _has_gradient(self, parameter: torch.Tensor) -> None:
-        if parameter.grad is not None:
-            self._graded[id(parameter)] = _bytes([parameter.grad])
+        """A gradient is booked some operators after it was computed: it may have been there at the peak already."""
+        if parameter.grad is None:
+            return
+        held = _held(parameter.grad)
+        made = self._made.get(parameter.grad.data_ptr()) if parameter.grad.layout == torch.strided else None
+        most = self._step.most
+        if made is not None and made <= most.num_operators and id(parameter) not in self._graded:
+            most.gradients += held
+        self._graded[id(parameter)] = held
 
     def _look(self) -> int:
         assert self._allocator is not None
         used = self._allocator.in_use()
         if used > self._step.most.used:
-            self._step.most = _Moment(used, self._phase, sum(self._graded.values()))
+            self._step.most = _Moment(used, self._phase, self._num_operators, sum(self._graded.values()))
         return used
 
     def _between(self, before: str, after: str) -> None:
@@ -155,29 +192,39 @@ class Memory(TorchDispatchMode):
     # ---- what was seen ----
 
     def close(self, *, data_bytes: int | None) -> dict[str, Any]:
-        """`peak_bytes` is the allocator's: on a GPU of all training steps, on a host of the steps that were looked at. `steady_bytes`
-        is in use between two of those, `end_bytes` at the end: much more would be a leak."""
+        """`peak_bytes` is the allocator's: on a GPU of all training steps, on a host of the larger of the steps that were looked at.
+        `steady_bytes` is in use between two of those, `end_bytes` at the end: much more would be a leak."""
         rss, steady = resident()
         parameters, optimizer = _bytes(self._model.parameters()), _bytes(_optimizer_state(self._optimizer))
         row: dict[str, Any] = {
             "peak_bytes": None, "steady_bytes": None, "end_bytes": None, "reserved_bytes": None, "evaluation_peak_bytes": None,
-            "peak_in": None,
-            "rss_bytes": rss, "rss_steady_bytes": steady, "allocator": None, "why": self._why,
+            "peak_in": None, "rss_bytes": rss, "rss_steady_bytes": steady, "allocator": None, "why": self._why,
             "sizes": {
                 "parameters": parameters, "gradients": self._gradients, "optimizer": optimizer, "activations": None, "data": data_bytes,
             },
-            "parts": {"parameters": parameters, "gradients": self._gradients, "optimizer": optimizer, "activations": None, "other": None},
+            "parts": dict.fromkeys(("parameters", "gradients", "optimizer", "activations", "other")),
         }  # fmt: skip
         if self._allocator is None or not self._num:
             return row
-        step, most = self._step, self._step.most
+        step, most = self._largest, self._largest.most
         peak = max(self._training_peak, most.used)
-        # At the end of the forward pass its activations are all there; in the update only what the step still holds of them.
-        left = step.after_backward if most.phase == "optimizer" else step.activations
-        activations = max(0, min(left, most.used - step.began - most.gradients))
+        # Until the backward pass is over its activations are there; then only what the step still holds of them.
+        left = step.after_backward if most.phase in ("communication", "optimizer") else step.activations
         state = optimizer if most.phase == "optimizer" else step.state
-        parts = {"parameters": parameters, "gradients": most.gradients, "optimizer": state, "activations": activations}
+        tensors = {"parameters": parameters, "gradients": most.gradients, "optimizer": state}
+        if peak < sum(tensors.values()):
+            why = (
+                f"the allocator ({self._allocator.name}) counted less than the model's own tensors hold: some are not its own "
+                "(a file mapped into memory), or the model is smaller than its noise"
+            )
+            return {**row, "why": why}
+        activations = max(0, min(left, most.used - step.began - most.gradients, peak - sum(tensors.values())))
         row["sizes"]["activations"] = step.activations
+        closely = (
+            None
+            if self._closely
+            else "read at the ends of phases only: a reading takes long here, or the model is compiled"
+        )
         return {
             **row,
             "peak_bytes": peak,
@@ -187,5 +234,6 @@ class Memory(TorchDispatchMode):
             "evaluation_peak_bytes": self._evaluation_peak or None,
             "peak_in": most.phase,
             "allocator": self._allocator.name,
-            "parts": {**parts, "other": peak - sum(parts.values())},
+            "why": closely,
+            "parts": {**tensors, "activations": activations, "other": peak - sum(tensors.values()) - activations},
         }

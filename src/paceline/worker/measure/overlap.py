@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from paceline.records.split import COMMUNICATION
 from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.world.join import World
 
 
 def covered(spans: list[tuple[float, float]]) -> float:
@@ -30,8 +31,8 @@ def covered(spans: list[tuple[float, float]]) -> float:
 class Overlap:
     """From the last bucket's leaving on nothing is left to compute: there the stopwatch is switched to `communication`."""
 
-    def __init__(self, watch: Stopwatch, world_size: int) -> None:
-        self._watch, self._world_size = watch, world_size
+    def __init__(self, watch: Stopwatch, world: World) -> None:
+        self._watch, self._world = watch, world
         self._buckets: list[list[Any]] = []  # [left, arrived] of this step's buckets
         self._steps: list[tuple[list[list[Any]], Any]] = []
         self._hidden_s = 0.0
@@ -43,17 +44,18 @@ class Overlap:
     ) -> torch.futures.Future[torch.Tensor]:
         times: list[Any] = [self._watch.moment(), None]
         self._buckets.append(times)
-        sent = dist.all_reduce(bucket.buffer().div_(self._world_size), async_op=True)
+        if bucket.is_last():  # before it is sent: nothing is left to compute that could hide it
+            self._steps.append((self._buckets, times[0]))
+            self._buckets = []
+            self._watch.switch(COMMUNICATION)
+        sent = dist.all_reduce(bucket.buffer().div_(self._world.size), async_op=True)
         assert sent is not None
+        self._world.sent.num += 1
 
         def arrived(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
             times[1] = self._watch.moment()
             return future.value()[0]
 
-        if bucket.is_last():
-            self._steps.append((self._buckets, self._watch.moment()))
-            self._buckets = []
-            self._watch.switch(COMMUNICATION)
         return sent.get_future().then(arrived)
 
     def hidden_s(self) -> float:

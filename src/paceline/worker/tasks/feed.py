@@ -1,7 +1,7 @@
 """From pieces (which ids) to batches (tensors): in memory by one indexed copy, a Dataset through torch's loader, a stream by counting.
 
-Every feed has `num`, `num_bytes` (what its samples hold of memory, where that is known), `place(cast)` (called once, when the
-device is known) and `batches(pieces)`, which yields one batch a piece and None for an empty piece.
+Every feed has `num`, `place(cast)` (called once, when the device is known) and `batches(pieces)`, which yields one batch a
+piece and None for an empty piece.
 """
 
 from __future__ import annotations
@@ -29,9 +29,6 @@ class Feed(Protocol):
     @property
     def num(self) -> int: ...
 
-    @property
-    def num_bytes(self) -> int | None: ...
-
     def place(self, cast: Cast) -> None: ...
 
     def batches(self, pieces: Sequence[Piece]) -> Iterator[Any]: ...
@@ -51,10 +48,6 @@ class TensorFeed:
     @property
     def num(self) -> int:
         return len(self.tensors[0])
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors)
 
     def place(self, cast: Cast) -> None:
         self.tensors = cast(self.tensors)
@@ -90,7 +83,6 @@ class DatasetFeed:
     """
 
     kind: DataKind = "dataset"
-    num_bytes = None  # a Dataset does not say
 
     def __init__(self, dataset: Any, collate: Collate, workers: int, num: int, seed: int) -> None:
         self.num, self._cast, self._wanted = num, _as_is, _Wanted()
@@ -123,7 +115,6 @@ class StreamFeed:
     num: int
     kind: DataKind = "stream"
     cast: Cast = _as_is
-    num_bytes: None = None
 
     def place(self, cast: Cast) -> None:
         self.cast = cast

@@ -31,7 +31,9 @@ def machine_id(world: World) -> bytes:
 class Clocks:
     """`common(times)`: this rank's readings on rank 0's clock. Every rank must make the same calls; with one machine nothing is sent."""
 
-    def __init__(self, world: World, now: Callable[[], float], *, machine: bytes | None = None) -> None:
+    def __init__(
+        self, world: World, now: Callable[[], float], wall: Callable[[], float], *, machine: bytes | None = None
+    ) -> None:
         self._world, self._now = world, now
         mine = torch.frombuffer(bytearray(machine or machine_id(world)), dtype=torch.uint8)
         machines = [bytes(row.tolist()) for row in gather(mine, world)]
@@ -40,10 +42,18 @@ class Clocks:
         self._points: list[tuple[float, float]] = []  # (this rank's time, how far rank 0 is ahead of it)
         self.round_trip_s = 0.0  # the quickest seen: an arrival is known to half of it
         self.ask()
+        self.ahead_s = self._ahead(wall)
 
     @property
     def one_machine(self) -> bool:
         return not self._leaders
+
+    def _ahead(self, wall: Callable[[], float]) -> float:
+        """How far this machine's time of day is ahead of rank 0's: both are read against the one clock."""
+        if self.one_machine:
+            return 0.0
+        days = wall() - float(self.common(np.array([self._now()]))[0])
+        return days - float(gather(torch.tensor([days], dtype=torch.float64), self._world)[0])
 
     def ask(self) -> None:
         """Measure again. The first rank of each machine asks rank 0, one machine after the other; the others learn its answer."""

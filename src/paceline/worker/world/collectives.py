@@ -39,6 +39,7 @@ def sum_(tensor: torch.Tensor, world: World) -> torch.Tensor:
     if world.size > 1:
         with together():
             dist.all_reduce(tensor)
+        world.sent.num += 1
     return tensor
 
 

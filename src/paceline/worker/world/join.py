@@ -25,6 +25,13 @@ _PATIENCE = timedelta(minutes=30)
 _BACKENDS = {"gloo": "gloo", "mpi": "mpi4py", "nccl": "cpu:gloo,cuda:nccl"}
 
 
+@dataclass(slots=True)
+class Sent:
+    """How many messages to all ranks this rank has taken part in: a world that says nothing trains several models."""
+
+    num: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     rank: int
@@ -35,6 +42,7 @@ class World:
     backend: str
     library: dict[str, str] = field(default_factory=dict[str, str])  # of MPI: which one, through what
     pulse: Pulse | None = None
+    sent: Sent = field(default_factory=Sent)
 
 
 def check_identity(identity: Identity, spec: Spec) -> None:
