@@ -12,9 +12,14 @@ def explained(record: paceline.Record) -> None:
     for parts in (record.time["parts"], *(rank["time"] for rank in record["ranks"])):
         told = {name: seconds for name, seconds in parts.items() if seconds is not None}
         assert abs(sum(told.values()) - wall) < 1e-6
+        assert all(seconds >= 0 for name, seconds in told.items() if name != "other"), told
         assert abs(told["other"]) <= (1 - LEAST_EXPLAINED) * wall, told
     assert abs(sum(record.time["startup"].values()) - record.time["parts"]["startup"]) < 1e-6
     if len(record["ranks"]) > 1:
         assert record.time["parts"]["transfer"] > 0
     memory = record["memory"]
-    assert sum(memory["parts"].values()) == memory["peak_bytes"]
+    if memory["peak_bytes"] is None:
+        assert "counted less than the model's own tensors" in memory["why"], memory
+    else:
+        assert sum(memory["parts"].values()) == memory["peak_bytes"]
+        assert all(part >= 0 for part in memory["parts"].values()), memory

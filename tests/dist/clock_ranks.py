@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from paceline.base.errors import RunFailed
 from paceline.records.split import COMMUNICATION
 from paceline.worker.measure import arrivals as module
 from paceline.worker.measure.clock import Stopwatch
@@ -58,6 +59,14 @@ def main(rank: int, folder: Path) -> None:
     found = arrivals.split(dict(watch.parts))
     answer = {"off_s": off, "trip_s": clocks.round_trip_s, "slept_s": slept, "ahead_s": clocks.ahead_s, **arrivals.late()}
     answer |= {name: found[name] for name in ("waiting", "transfer")}
+    silent = module.Arrivals(world, watch)
+    watch.switch(COMMUNICATION)  # they meet, and nothing is said
+    watch.switch("data")
+    silent.exchange()
+    try:
+        silent.split(dict(watch.parts))
+    except RunFailed as error:
+        answer["silent"] = error.why
     (folder / f"rank{rank}.json").write_text(json.dumps(answer))
     dist.destroy_process_group()
 

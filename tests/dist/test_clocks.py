@@ -27,3 +27,5 @@ def test_a_clock_five_seconds_ahead_and_drifting(tmp_path: Path) -> None:
     assert first["ahead_s"] == 0 and abs(second["ahead_s"] - 1.5) < 0.01, "the time of day, wrong by 1.5 s"
     assert second["lag_s"] == pytest.approx(second["slept_s"], rel=0.15) and second["behind"] == 10
     assert first["transfer"] >= 0 and second["transfer"] > 0
+    for rank in (first, second):
+        assert rank["silent"] == "2 ranks trained and met 1 times, but only 0 messages went between them: they may have trained 2 models"

@@ -23,6 +23,7 @@ from paceline.worker.measure.clock import Stopwatch, now
 STEPS = 2
 # A reading after every operator must not take longer than the operators. On a heap full of holes it would: malloc walks them all.
 _QUICK_S = 50e-6
+_MUCH = 1.1
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:
@@ -34,6 +35,11 @@ def _held(tensor: torch.Tensor) -> int:
     if tensor.layout == torch.sparse_coo:
         return _held(tensor._values()) + _held(tensor._indices())
     return tensor.numel() * tensor.element_size()
+
+
+def _plain(value: Any) -> bool:
+    """Whether it is a tensor that has an address; tensors of other kinds may refuse to say."""
+    return type(value) is torch.Tensor and value.layout == torch.strided
 
 
 def _optimizer_state(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
@@ -91,7 +97,7 @@ class Memory(TorchDispatchMode):
         self._phase, self._forward_began = "", 0
         self._hooks: list[Any] = []
         self._graded: dict[int, int] = {}  # parameter -> bytes of its gradient, as they come
-        self._made: dict[int, int] = {}  # address -> number of the operator that gave it out last
+        self._made: dict[int, int] = {}  # address -> number of the operator that last made a tensor there
         self._num_operators = 0
         self._gradients = 0
         self._num = 0
@@ -137,14 +143,16 @@ class Memory(TorchDispatchMode):
         for hook in self._hooks:
             hook.remove()
         self._gradients = max(self._gradients, _bytes(p.grad for p in self._model.parameters() if p.grad is not None))
-        if self._step.most.used >= self._largest.most.used:  # the last batch of an epoch may be a short one
+        # The second step, because the first also sees libraries make their buffers; unless it is a short batch's.
+        if self._step.most.used * _MUCH >= self._largest.most.used:
             self._largest = self._step
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         self._num_operators += 1
+        given = {tensor.data_ptr() for tensor in args if _plain(tensor)}
         for tensor in out if isinstance(out, tuple | list) else (out,):
-            if type(tensor) is torch.Tensor and tensor.layout == torch.strided:
+            if _plain(tensor) and tensor.data_ptr() not in given:  # a view of what was given is nothing new
                 self._made[tensor.data_ptr()] = self._num_operators
         self._look()
         return out
@@ -154,7 +162,7 @@ class Memory(TorchDispatchMode):
         if parameter.grad is None:
             return
         held = _held(parameter.grad)
-        made = self._made.get(parameter.grad.data_ptr()) if parameter.grad.layout == torch.strided else None
+        made = self._made.get(parameter.grad.data_ptr()) if _plain(parameter.grad) else None
         most = self._step.most
         if made is not None and made <= most.num_operators and id(parameter) not in self._graded:
             most.gradients += held
