@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +50,14 @@ def test_a_late_rank_makes_the_other_wait_and_is_named(wrap: str, tmp_path: Path
     (named,) = stragglers(record)
     assert named.rank == 1
     explained(record)
+
+
+def test_an_outside_clock_agrees(tmp_path: Path) -> None:
+    """Around the whole command, interpreter, look into the task and all: what it took is what the record says it took."""
+    words = ["run", PLANTED, f"notes={tmp_path}", "steps=5", "threads=1", "--out", str(tmp_path / "run"), "--json"]
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-m", "paceline", *words], capture_output=True, text=True, timeout=60)
+    took = time.monotonic() - began
+    found = json.loads(done.stdout)
+    assert 0 <= took - found["time"]["wall_s"] <= 0.3
+    assert found["time"]["startup"]["plan"] > 0 and found["time"]["startup"]["describe"] > 0

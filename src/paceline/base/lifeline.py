@@ -1,4 +1,4 @@
-"""Dying with the parent: a process whose parent was killed must not go on alone. The kernel sees to it, on Linux."""
+"""A process's beginning and end as the kernel has them: how old it is, and that it must not go on without its parent. On Linux."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+
+
+def age_s() -> float:
+    """Seconds since this process was started, interpreter and imports included; to 10 ms. 0 where the kernel does not say."""
+    if sys.platform != "linux":
+        return 0.0
+    # The name of the program stands in brackets and may hold anything; the 22nd field is when it began, in ticks since boot.
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
 
 
 def bound() -> Callable[[], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from paceline.base.errors import Interrupted, PacelineError
+from paceline.base.lifeline import age_s
 from paceline.cli.door import Json, console, fail, print_json, say, say_all
 
 Task = Annotated[str, typer.Argument(metavar="TASK", help="A built-in task, or path/to/file.py[:Class].")]
@@ -58,7 +60,7 @@ def run(
     from paceline.commands import prepare, run, watching
 
     try:
-        what = run.ready(task, prepare.words(words or []), out=out)
+        what = run.ready(task, prepare.words(words or []), out=out, began_t=time.time() - age_s())
     except PacelineError as error:
         if as_json:  # a script gets its document whatever happens
             print_json(run.refused(task, words or [], error))

@@ -50,7 +50,7 @@ class Prepared:
     known: Known
     facts: TaskFacts | None = None
     source_sha256: str | None = None
-    described_t: float | None = None  # when the look into a user's task began: the first process of a single run
+    described_s: float = 0.0  # how long the look into a user's task took
 
     def spec(self, asked: Mapping[str, Any]) -> Spec:
         """The complete spec for these words, or BadInput with every problem."""
@@ -83,13 +83,13 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host) -> Prepared:
     if host.torch is None:
         raise BadInput("training needs torch, and it is not installed in this Python: pip install torch")
     name = f"{path}:{wanted}" if wanted else str(path)
-    described_t = time.time()
+    began = time.monotonic()
     with scratch() as folder:
         facts = describe(
             name, rest, data=given.data, seed=given.seed, timeout_s=given.timeout, run=RunDir(folder / "describe")
         )
     known = Known(host, DataShape(facts.train.kind), facts.knows_better)
-    return Prepared(name, facts.params, facts.defaults, known, facts, facts.source_sha256, described_t)
+    return Prepared(name, facts.params, facts.defaults, known, facts, facts.source_sha256, time.monotonic() - began)
 
 
 def _task_path(task: str) -> tuple[Path, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +24,7 @@ from paceline.spec.run import Spec
 from paceline.spec.settings import names
 from paceline.spec.tasks import task_file
 from paceline.study import queued
-from paceline.study.execute import check_room, plan_of
+from paceline.study.execute import Since, check_room, plan_of
 from paceline.study.queued import once
 
 RUNS = Path("runs")
@@ -37,6 +38,7 @@ class Ready:
     spec: Spec
     run: RunDir
     plan: Plan
+    began_t: float | None = None  # of the command that is for this run alone
 
 
 def fresh_folder(task: str) -> Path:
@@ -46,7 +48,9 @@ def fresh_folder(task: str) -> Path:
     return RUNS / f"{name}-{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
-def ready(task: str, asked: Mapping[str, Any], *, out: str | PathLike[str] | None = None) -> Ready:
+def ready(
+    task: str, asked: Mapping[str, Any], *, out: str | PathLike[str] | None = None, began_t: float | None = None
+) -> Ready:
     _one_value_each(asked)
     prepared = prepare(task, asked)
     spec = prepared.spec(asked)
@@ -63,7 +67,7 @@ def ready(task: str, asked: Mapping[str, Any], *, out: str | PathLike[str] | Non
         run, spec
     ):  # another machine finds the folder as the first one has made it
         check_room(run)
-    return Ready(prepared, spec, run, plan_of(spec, run))
+    return Ready(prepared, spec, run, plan_of(spec, run), began_t)
 
 
 def _one_value_each(asked: Mapping[str, Any]) -> None:
@@ -86,8 +90,8 @@ Leave = Callable[[list[int]], bool]  # asked on an interruption: leave these job
 
 def start(what: Ready, *, tick: Tick | None = None, leave: Leave | None = None) -> Record:
     try:
-        prepared = what.prepared
-        record = once(what.spec, what.run, tick=tick, facts=prepared.facts, described_t=prepared.described_t)
+        since = None if what.began_t is None else Since(what.began_t, what.prepared.described_s)
+        record = once(what.spec, what.run, tick=tick, facts=what.prepared.facts, since=since)
         write_page(record)
         return record
     except KeyboardInterrupt:
@@ -146,4 +150,4 @@ def run(task: str | PathLike[str], *, out: str | PathLike[str] | None = None, **
     >>> record.test["accuracy"]  # doctest: +SKIP
     """
     asked = {name: value for name, value in settings.items() if value is not None}
-    return start(ready(os.fspath(task), asked, out=out))
+    return start(ready(os.fspath(task), asked, out=out, began_t=time.time()))

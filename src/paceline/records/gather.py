@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,11 +37,11 @@ class Ended:
     exits: tuple[Exit, ...] = ()
     timeout_s: float | None = None
     said: Outcome | None = None  # the launcher's own last words on what broke, where it has any
-    described_s: float = 0.0  # of wall_s: the look into a user's task before the ranks were started
+    before: Mapping[str, float] = field(default_factory=dict[str, float])  # of wall_s: what a single command did first
 
     @property
     def span(self) -> Span:
-        return Span(self.started_t, self.wall_s, self.described_s)
+        return Span(self.started_t, self.wall_s, self.before)
 
 
 @dataclass(slots=True)

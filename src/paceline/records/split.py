@@ -7,7 +7,7 @@ leaving after it as the parent saw them; what is then left over is `other`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.records.events import Finished, Started
@@ -41,7 +41,7 @@ class Span:
 
     started_t: float
     wall_s: float
-    described_s: float = 0.0  # of it, before the ranks: the look into a user's task, where `run` needed one
+    before: Mapping[str, float] = field(default_factory=dict[str, float])  # of it, before the ranks: `plan`, `describe`
 
 
 def worked(clock: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
@@ -66,10 +66,10 @@ def rank_parts(started: Started, finished: Finished, span: Span) -> dict[str, fl
 
 
 def startup_parts(started: Started, finished: Finished, span: Span) -> dict[str, float]:
-    """Where the start-up went: `launch` is what lies before a rank's first line (launcher, interpreter), `describe` before that."""
+    """Where the start-up went. `launch` is what lies before a rank's first line: launcher, interpreter; `plan` and `describe` come
+    before it."""
     before = max(0.0, started.t - finished.ahead_s - span.started_t)
-    launch = {"describe": span.described_s} if span.described_s else {}
-    return {**launch, "launch": max(0.0, before - span.described_s), **finished.startup}
+    return {**span.before, "launch": max(0.0, before - sum(span.before.values())), **finished.startup}
 
 
 def whole(parts: Mapping[str, float]) -> dict[str, float | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paceline.base.errors import BadInput, RunFailed
@@ -23,6 +23,22 @@ from paceline.spec.tasks import task_file
 
 _DESCRIBE_S = 300.0
 HELP_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """When a command began, and how long it looked into a user's task: an outside clock counts both."""
+
+    began_t: float
+    described_s: float = 0.0
+
+    def longer(self, ended: Ended) -> Ended:
+        before = max(0.0, ended.started_t - self.began_t)
+        parts = {"plan": max(0.0, before - self.described_s), "describe": min(before, self.described_s)}
+        return replace(
+            ended, started_t=ended.started_t - before, wall_s=ended.wall_s + before,
+            before={name: seconds for name, seconds in parts.items() if seconds},
+        )  # fmt: skip
 
 
 def plan_of(spec: Spec, run: RunDir) -> Plan:
@@ -57,21 +73,18 @@ def run_once(
     *,
     tick: Tick | None = None,
     facts: TaskFacts | None = None,
-    described_t: float | None = None,
+    since: Since | None = None,
 ) -> Record:
     """The record, whatever happened; only an interruption leaves the directory without one.
 
-    `described_t`: when a look into the user's task was begun for this run alone; its wall time begins there.
+    `since`: where the run is all that a command does, its wall time begins with the command.
     """
     check_room(run)
     with held(run):
         make_room(run)
         launcher, plan = write_down(spec, run, facts=facts)
         ended = _supervised(plan, run, spec, tick)
-        if described_t is not None:
-            before = max(0.0, ended.started_t - described_t)
-            ended = replace(ended, started_t=ended.started_t - before, wall_s=ended.wall_s + before, described_s=before)
-        return conclude(spec, run, launcher, ended)
+        return conclude(spec, run, launcher, since.longer(ended) if since else ended)
 
 
 def held(run: RunDir) -> contextlib.AbstractContextManager[None]:

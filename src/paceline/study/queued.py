@@ -23,7 +23,7 @@ from paceline.records.layout import RunDir
 from paceline.records.outcome import failed
 from paceline.records.record import Record, load
 from paceline.spec.run import Spec
-from paceline.study.execute import check_room, conclude, held, help_out, make_room, run_once, write_down
+from paceline.study.execute import Since, check_room, conclude, held, help_out, make_room, run_once, write_down
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def once(
     *,
     tick: Tick | None = None,
     facts: TaskFacts | None = None,
-    described_t: float | None = None,
+    since: Since | None = None,
 ) -> Record:
     """One run to its record, wherever it runs: in a job, as one machine of several, or here."""
     if spec.in_queue:
@@ -167,4 +167,4 @@ def once(
         return attend(run, tick=tick)
     if spec.machine:
         return help_out(spec, run, tick=tick)
-    return run_once(spec, run, tick=tick, facts=facts, described_t=described_t)
+    return run_once(spec, run, tick=tick, facts=facts, since=since)
