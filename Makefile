@@ -50,8 +50,9 @@ types: $(FULL)  ## pyright: strict on the parent, basic on the worker
 arch: $(FULL)  ## the plan of the house (tests/arch) alone
 	$(PYTEST) -q tests/arch
 
-bench: $(FULL)  ## how long commands take to answer, and launchers to start
+bench: $(FULL)  ## how long commands take to answer, and launchers to start; what watching costs
 	$(PY) benchmarks/startup.py --json
+	$(PY) benchmarks/probes.py --json
 	$(PY) benchmarks/launch.py --json
 
 soak: $(FULL)  ## the tests marked slow, one at a time
