@@ -114,8 +114,8 @@ def test_ddp_over_nccl_with_one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyP
             twin(torch.randn(4, 4, device=device))
         watch.switch("data")
         watch.settle()
-        assert 0 < overlap.hidden_s() < watch.parts["backward"], "seven buckets leave while the rest is computed"
-        assert world.sent.num >= 5 * 7
+        assert 0 < overlap.hidden_s() < watch.parts["backward"], "buckets leave while the rest is computed"
+        assert world.sent.num >= 5 * 3
         assert watch.parts["backward"] > 0 and watch.parts[COMMUNICATION] > 0
         assert len(watch.spells) == 5, "one stay in communication a step"
     finally:

@@ -209,7 +209,7 @@ def test_a_heap_full_of_holes_is_not_read_after_every_operator(monkeypatch: pyte
 
     def slow(self: Malloc) -> int:
         calls.append(1)
-        time.sleep(0.0002)
+        time.sleep(0.0005)
         return true(self)
 
     monkeypatch.setattr(Malloc, "in_use", slow)
