@@ -71,4 +71,5 @@ def main(rank: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
-main(int(sys.argv[1]), Path(sys.argv[2]))
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))

@@ -12,16 +12,22 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-rank, head, port, numbers, calls, result = (*sys.argv[1:2], *sys.argv[2:])
-store = dist.TCPStore(head, int(port), 2, is_master=rank == "0", timeout=timedelta(seconds=30))
-dist.init_process_group("gloo", store=store, rank=int(rank), world_size=2)
-message, took = torch.zeros(int(numbers)), []
-for _ in range(int(calls)):
+
+def main(*words: str) -> None:
+    rank, head, port, numbers, calls, result = words
+    store = dist.TCPStore(head, int(port), 2, is_master=rank == "0", timeout=timedelta(seconds=30))
+    dist.init_process_group("gloo", store=store, rank=int(rank), world_size=2)
+    message, took = torch.zeros(int(numbers)), []
+    for _ in range(int(calls)):
+        dist.barrier()
+        began = time.perf_counter()
+        dist.all_reduce(message)
+        took.append(time.perf_counter() - began)
+    if rank == "0":
+        Path(result).write_text(json.dumps(took))
     dist.barrier()
-    began = time.perf_counter()
-    dist.all_reduce(message)
-    took.append(time.perf_counter() - began)
-if rank == "0":
-    Path(result).write_text(json.dumps(took))
-dist.barrier()
-dist.destroy_process_group()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

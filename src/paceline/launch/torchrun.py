@@ -14,11 +14,15 @@ from paceline.spec.run import Spec
 
 # The agent's failure table: "rank : 1 (local_rank: 1)" and, below it, "exitcode : -9 (pid: 123)".
 _FIRST_FAILURE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)\s.*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
+_ANY_FAILURE = re.compile(r"\brank\s*:\s*(\d+)\s.*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
 
 
 def agents_words(log: str) -> Outcome | None:
-    """What torch's agent says of the rank that failed first; accelerate starts the same agent."""
-    for match in _FIRST_FAILURE.finditer(log):  # several agents may write one log
+    """What torch's agent says of the rank that a signal ended; accelerate starts the same agent.
+
+    The one it calls first, or any other: it looks ten times a second, and a rank that lost its peer may have left as soon.
+    """
+    for match in (*_FIRST_FAILURE.finditer(log), *_ANY_FAILURE.finditer(log)):  # several agents may write one log
         if int(match[2]) < 0 and int(match[2]) != -15:  # an agent ends the other ranks with SIGTERM
             return by_signal(f"rank {match[1]}", int(match[2]))
     return None  # a rank that left by itself has said why in its own events

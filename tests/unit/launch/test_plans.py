@@ -128,6 +128,14 @@ def test_torchruns_table_is_read() -> None:
     assert Torchrun().last_words("") is None
 
 
+def test_a_rank_that_left_because_its_peer_was_killed_is_not_the_cause() -> None:
+    """The agent looks ten times a second: it may see the survivor's exit first."""
+    others = "Failures:\n[1]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 4712)\n"
+    log = others + LAST_WORDS.replace("rank      : 1 (local_rank: 1)", "rank      : 0 (local_rank: 0)").format(code=1)
+    found = Torchrun().last_words(log)
+    assert found is not None and str(found.why).startswith("rank 1 was killed by SIGKILL")
+
+
 @pytest.mark.parametrize(
     ("launcher", "log", "kind", "why"),
     [
