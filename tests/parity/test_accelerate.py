@@ -55,7 +55,6 @@ def distance(one: paceline.Record, other: paceline.Record) -> float:
     [
         ("own-count", 1),
         ("own-count", 2),
-        ("own-count", 3),
         ("one-sample-each", 3),
         ("batch-norm", 2),
         ("batch-norm", 3),

@@ -227,6 +227,7 @@ def test_a_time_limit_of_ours(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_what_is_waited_for_is_said(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm(monkeypatch, "PENDING", "PENDING", "COMPLETED")
+    monkeypatch.setattr(attend, "_SHARED_DISK_S", 0.5)  # nothing was written: it would be waited for
     said: list[str] = []
     Attended(7, run, SPEC).wait(lambda elapsed_s, words: said.append(words))
     assert "job 7 waits in the queue (Resources)" in said
