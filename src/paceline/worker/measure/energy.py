@@ -4,7 +4,6 @@ energy from power: what cannot be read is said in a sentence."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,12 @@ from paceline.base import powercap
 from paceline.records.cost import GPU, PACKAGE, PLATFORM
 from paceline.worker.measure.clock import now
 from paceline.worker.measure.device import settle
+from paceline.worker.world.clocks import boot_id
 
 # More than any processor package draws: how soon a counter could have begun again, at the earliest.
 _MOST_W = 600.0
 # Seen on an H200: the counter moves ten times a second, and 0.2 s of full work read as 0.2 s of rest.
 _LEAST_GPU_S = 1.0
-# The same for all that share a kernel: containers, and the machines of a cluster in a box.
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Unreadable(Exception):
@@ -107,11 +105,9 @@ class Meter:
                 self._lost.setdefault(
                     counter.source, f"{counter.source}: the counter did not move while the training ran"
                 )
-        machine: dict[str, str] = {}
-        if self._leads:
-            with suppress(OSError):  # not Linux: then there is no RAPL either
-                machine["machine"] = _BOOT.read_text().strip()
-        return {"joules": {**sums, **dict.fromkeys(self._lost)}, "why": list(self._lost.values()), **machine}
+        machine = boot_id() if self._leads else None  # none outside Linux, where there is no RAPL either
+        said = {"joules": {**sums, **dict.fromkeys(self._lost)}, "why": list(self._lost.values())}
+        return {**said, "machine": machine} if machine else said
 
     def _go_on(self, counters: list[Counter]) -> None:
         time = self._clock()

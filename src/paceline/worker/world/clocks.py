@@ -22,10 +22,14 @@ _EXCHANGES = 12
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
+def boot_id() -> str | None:
+    """What all processes of one kernel share, containers and the machines of a cluster in a box among them. None: not Linux."""
+    return _BOOT.read_text().strip() if _BOOT.exists() else None
+
+
 def machine_id(world: World) -> bytes:
     """36 bytes that two processes share exactly when they share a kernel, and so its clock."""
-    name = _BOOT.read_text().strip() if _BOOT.exists() else world.host
-    return name.encode()[:36].ljust(36)
+    return (boot_id() or world.host).encode()[:36].ljust(36)
 
 
 class Clocks:
