@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 GROUND = ("base", "spec", "records")
 WING = (
     "worker.world", "worker.tasks", "worker.transform", "worker.measure", "worker.resilience", "worker.kernels",
+    "worker.sharding",
 )  # fmt: skip
 
 # room -> the rooms it may import. A room that is not here does not exist: a new folder is a decision, not an accident.
@@ -38,6 +39,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "worker.kernels": GROUND,
     "worker.transform": (*GROUND, "worker.world"),
     "worker.measure": (*GROUND, "worker.world"),
+    "worker.sharding": (*GROUND, "worker.world", "worker.tasks", "worker.measure", "worker.transform"),
     "worker.resilience": (*GROUND, "worker.world"),
 }
 

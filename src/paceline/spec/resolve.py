@@ -81,6 +81,9 @@ def complete(spec: Spec, asked: Mapping[str, Any], known: Known) -> Spec:
         change["cpus_per_task"] = change.get("threads", spec.threads) if spec.in_queue else 1
     if spec.device == "auto":
         change["device"] = _device(spec, host)
+    if spec.update == "auto":
+        # what torch itself would take; said here, so that the record has it
+        change["update"] = "foreach" if change.get("device", spec.device) == "cuda" else "single"
     if spec.activate is not None:
         change["activate"] = str(Path(spec.activate).expanduser().resolve())
     if "shuffle" not in asked and known.train is not None and known.train.kind == "stream":

@@ -8,7 +8,11 @@ from __future__ import annotations
 import os
 
 from paceline.spec.rule import Known, Rule
+from paceline.spec.rules_graph import GRAPH
+from paceline.spec.rules_precision import PRECISION
+from paceline.spec.rules_sharding import SHARDING
 from paceline.spec.rules_start import START, queue_words
+from paceline.spec.rules_update import UPDATE
 from paceline.spec.run import Spec
 from paceline.spec.tasks import BUILTIN
 
@@ -66,23 +70,6 @@ RULES: tuple[Rule, ...] = (
         ),
         "device=cuda with {processes} processes on {usable_gpus} GPUs: two ranks would share a GPU and measure each "
         "other; use on=1x{usable_gpus} or device=cpu",
-    ),
-    Rule(
-        "mixed-precision-has-a-maker",
-        lambda spec, known: spec.precision in ("fp16", "bf16") and spec.wrap == "none",
-        "precision={precision} is mixed precision, which in this version only wrap=accelerate applies: add wrap=accelerate, "
-        "or use fp32 or fp64",
-    ),
-    Rule(
-        "accelerate-drops-fp16",
-        lambda spec, known: spec.wrap == "accelerate" and spec.precision == "fp16" and spec.device == "cpu",
-        "wrap=accelerate precision=fp16 on a CPU: accelerate drops fp16 there without a word and trains in fp32; use "
-        "precision=bf16 or fp32, or a GPU",
-    ),
-    Rule(
-        "momentum-has-a-place",
-        lambda spec, known: spec.momentum > 0 and spec.optimizer not in ("sgd", "rmsprop"),
-        "momentum={momentum} with optimizer={optimizer}: {optimizer} has no momentum setting; use sgd or rmsprop, or leave it out",
     ),
     Rule(
         "data-exists",
@@ -150,6 +137,10 @@ RULES: tuple[Rule, ...] = (
         lambda spec, known: spec.profile != "none" and spec.target is not None,
         "profile={profile} with target={target}: a profile looks into some batches and scores nothing; leave target out",
     ),
+    *UPDATE,
+    *PRECISION,
+    *SHARDING,
+    *GRAPH,
     *START,
 )
 

@@ -73,6 +73,10 @@ class Process(Frozen):
         "auto", description="where the model lives; auto: cuda where there is a GPU for every process, else cpu"
     )
     threads: Count | Auto = Field("auto", description="CPU threads of each rank; auto: cores / processes, at least 1")
+    memory_cap: Memory | None = Field(
+        None,
+        description="most memory a rank may take for data, model and steps (600M, 2G), on top of what its libraries hold; unset: no cap",
+    )
     timeout: Duration = Field(
         0, description="longest wall time of the run (90, 20m, 2h); 0: no limit (a study gives each run 1h)"
     )
@@ -139,12 +143,58 @@ class Optim(Frozen):
     """How a gradient becomes an update."""
 
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = Field("adam", description="update rule")
-    lr: Positive = Field(1e-3, description="learning rate of the first epoch")
+    update: Literal["auto", "single", "foreach", "fused"] = Field(
+        "auto",
+        description="torch's way to run it: tensor by tensor, all at once, or one kernel; auto: foreach on a GPU, else single",
+    )
+    lr: Positive = Field(
+        1e-3, description="learning rate: of the first epoch, or the highest of a schedule that has one"
+    )
+    lr_scale: Literal["none", "linear", "sqrt"] = Field(
+        "none", description="multiply lr by batch / lr_batch, or its root: only when asked"
+    )
+    lr_batch: Count = Field(32, description="the batch that lr was meant for, where lr_scale is used")
+    schedule: Literal["constant", "step", "exponential", "cosine", "onecycle"] = Field(
+        "constant", description="how lr changes: by epochs (step, exponential) or by steps (cosine to 0, onecycle)"
+    )
+    schedule_factor: Annotated[Real, Field(gt=0, le=1)] = Field(
+        0.1, description="what step and exponential multiply lr with"
+    )
+    schedule_every: Count = Field(1, description="epochs between two multiplications of schedule=step")
+    warmup: Annotated[int, Field(ge=0)] = Field(0, description="first steps in which lr rises linearly to its value")
     lr_decay: NotNegative = Field(0.0, description="learning rate in epoch e (from 0): lr / (1 + lr_decay * e)")
     weight_decay: NotNegative | Auto = Field(
         "auto", description="weight decay; auto: 0.01 for adamw, as torch has it, and 0 for the others"
     )
     momentum: Annotated[Real, Field(ge=0, lt=1)] = Field(0.0, description="momentum of sgd and rmsprop")
+    nesterov: bool = Field(False, description="Nesterov's momentum, with sgd")
+    clip: Positive | None = Field(
+        None,
+        description="longest gradient (norm over all parameters); a longer one is shortened to it before the update",
+    )
+
+
+class Spread(Frozen):
+    """What each rank holds of the model, and how the ranks stay one model."""
+
+    sharding: Literal["none", "ddp", "fsdp", "tensor", "embedding"] = Field(
+        "none",
+        description="none: whole model on every rank, our one message a step; ddp: the same by torch's DDP; fsdp: parameters, "
+        "gradients and optimizer state cut over ranks; tensor: layers cut, every rank sees every sample; embedding: tables cut",
+    )
+    bucket_mb: Positive | None = Field(
+        None, description="megabytes of gradients DDP sends at a time; unset: torch's 25"
+    )
+    bucket_view: bool = Field(False, description="DDP's gradients live in its buckets: one copy less")
+    compress: Literal["none", "fp16", "bf16"] = Field("none", description="format in which DDP sends gradients")
+    reshard: bool = Field(
+        True, description="FSDP gives parameters back after the forward pass and fetches them again for the backward"
+    )
+    table_split: Literal["rows", "columns"] = Field("rows", description="how sharding=embedding cuts a table")
+    sync_every: Count = Field(
+        1,
+        description="steps each rank updates alone before parameters are averaged (local SGD); 1: gradients, every step",
+    )
 
 
 class Loop(Frozen):
@@ -152,8 +202,21 @@ class Loop(Frozen):
 
     epochs: Count | None = Field(3, description="passes over the training data")
     steps: Count | None = Field(None, description="optimisation steps in all, instead of epochs")
-    precision: Literal["fp32", "fp64", "fp16", "bf16"] = Field(
-        "fp32", description="number format of weights, gradients and arithmetic; fp16, bf16: of the arithmetic (mixed)"
+    precision: Literal["fp32", "fp64", "tf32", "fp16", "bf16", "bf16-pure", "fp8"] = Field(
+        "fp32",
+        description="number format; fp32, fp64, bf16-pure: of everything; fp16, bf16: of the arithmetic (mixed); tf32: of products on "
+        "a GPU; fp8: of linear layers on a GPU",
+    )
+    graph: Literal["eager", "compile", "export", "captured"] = Field(
+        "eager",
+        description="operator by operator; compiled by torch.compile; exported as one graph; or a whole step as one CUDA graph",
+    )
+    graph_of: Literal["model", "step"] = Field(
+        "model", description="what is compiled: the model, or the whole step with loss, backward pass and update"
+    )
+    remat: Literal["none", "selective", "full"] = Field(
+        "none",
+        description="activations computed again in the backward pass instead of kept: none, all but those of products, all",
     )
     wrap: Literal["none", "accelerate"] = Field(
         "none", description="who wraps the model: our own replication, or Accelerator.prepare and .backward"
@@ -174,7 +237,7 @@ class Loop(Frozen):
     )
 
 
-class Settings(Loop, Optim, Batching, Queue, Process):
+class Settings(Loop, Spread, Optim, Batching, Queue, Process):
     """All settings of one run; flat, because that is how they are typed, stored and swept.
 
     The bases stand in reverse: pydantic lists the fields of the last base first.

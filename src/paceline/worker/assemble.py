@@ -1,6 +1,7 @@
 """The order in which settings are applied to a model, on one page, and what was really applied, read back from the objects.
 
-model -> device -> precision -> same start on every rank -> optimizer -> step (and its wrapper). Each line says why it is not earlier.
+model -> device -> precision -> same start on every rank -> recomputation -> sharding -> optimizer -> graph -> step. Each line says why
+it is not earlier.
 """
 
 from __future__ import annotations
@@ -20,14 +21,22 @@ from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.energy import Meter
 from paceline.worker.measure.memory import Memory
 from paceline.worker.seed import mixed, seed_everything
-from paceline.worker.step import EagerStep, Step
+from paceline.worker.sharding.build import shard
+from paceline.worker.sharding.replicate import same_start
+from paceline.worker.sharding.sharding import Sharding
+from paceline.worker.sharding.units import units
+from paceline.worker.sharding.whole import Whole
+from paceline.worker.step import Step
+from paceline.worker.steps import build_step
 from paceline.worker.tasks.feed import Feed, make_feed
 from paceline.worker.tasks.task import Task, users_code
-from paceline.worker.transform import accelerated, optim, precision
-from paceline.worker.transform.replicate import Replicated, same_start
+from paceline.worker.transform import accelerated, optim, precision, remat
+from paceline.worker.transform.scale import LossScale
+from paceline.worker.transform.schedule import length, rate, top_lr
+from paceline.worker.update import Update
 from paceline.worker.world.collectives import agree
 from paceline.worker.world.join import World
-from paceline.worker.wrapped_step import AcceleratedStep, Whole, a_sample_for_every_rank
+from paceline.worker.wrapped_step import AcceleratedStep, Guarded, a_sample_for_every_rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,11 @@ class Parts:
     world: World
     task: Task
     model: torch.nn.Module
+    whole: Whole
+    numbers: precision.Numbers
+    sharding: Sharding
     optimizer: torch.optim.Optimizer
+    update: Update
     step: Step
     train: Feed
     test: Feed
@@ -72,31 +85,43 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     for split, feed in (("train", feeds.train), ("test", feeds.test)):
         _same_length(feed, world, what=f"{task.name}: {split}_data()")
         feed.place(lambda value: precision.cast(value, to=dtype, device=world.device))
-    optimizer = optim.build(model.parameters(), spec)
+    flow = precision.Flow(model) if precision.is_mixed(spec) else None
+    whole = Whole(model, task)
+    remat.apply(
+        spec, model, units(task, model)
+    )  # before sharding, whose hooks must be outside of what is computed again
+    sharded = shard(spec, task, whole, world, watch)
+    optimizer = optim.build(model.parameters(), spec)  # after sharding, which may replace parameters
+    numbers = precision.Numbers(spec, world.device, flow)
+    run = length(spec, feeds.train.num)
+    update = Update(
+        optimizer, sharded.sharding, lambda iteration: rate(spec, run, iteration), clip=spec.clip,
+        scale=LossScale() if spec.precision == "fp16" and spec.wrap == "none" else None,
+    )  # fmt: skip
     if spec.wrap == "accelerate":
         a_sample_for_every_rank(feeds.train.num, spec, world)
-        step = _accelerated(spec, task, model, optimizer, world, watch)
+        step: Step = _accelerated(spec, task, model, update, world, watch)
     else:
-        step = EagerStep(model, task, optimizer, Replicated(model, world), watch, accumulate=spec.accumulate)
+        step = build_step(spec, task, sharded, update, numbers, world, watch)
     seed_everything(spec.seed, rank=world.rank)  # after the model: from here on each rank has a stream of its own
     allocator, why = (Cuda(world.device), None) if world.device.type == "cuda" else host
     memory = Memory(model, optimizer, allocator, why, watch)
     return Parts(
-        spec, world, task, model, optimizer, step, feeds.train, feeds.test, watch, Arrivals(world, watch), memory,
-        Meter(world.device, leads=world.local_rank == 0),
+        spec, world, task, model, whole, numbers, sharded.sharding, optimizer, update, step, feeds.train, feeds.test, watch,
+        Arrivals(world, watch), memory, Meter(world.device, leads=world.local_rank == 0),
     )  # fmt: skip
 
 
 def _accelerated(
-    spec: Spec, task: Task, model: torch.nn.Module, optimizer: torch.optim.Optimizer, world: World, watch: Stopwatch
+    spec: Spec, task: Task, model: torch.nn.Module, update: Update, world: World, watch: Stopwatch
 ) -> AcceleratedStep:
     """Only the step has the wrapped objects: evaluation, hash, weights and read-back see the plain model and the real optimizer.
 
     So evaluation is in the format of the weights, which under mixed precision is fp32.
     """
     flow = precision.Flow(model)
-    prepared = accelerated.prepare(Whole(model, task, flow), optimizer, spec, world)
-    return AcceleratedStep(prepared, task, flow, world, watch, precision=spec.precision)
+    prepared = accelerated.prepare(Guarded(model, task, flow), update.optimizer, spec, world)
+    return AcceleratedStep(prepared, task, update, flow, world, watch, precision=spec.precision)
 
 
 def _feed(spec: Spec, task: Task, split: str, rank: int) -> Feed:
@@ -130,13 +155,17 @@ def read_back(parts: Parts) -> dict[str, Any]:
         "dtypes": {"parameters": dtypes, **({"compute": list(computed)} if computed else {})},
         "precision": precision.word(dtypes, computed),
         **parts.step.read_back(),
+        **parts.update.read_back(),
         "graph": "eager",
+        "remat": remat.read_back(parts.model),
         "kernel": "torch",
-        "sharding": "replicated" if parts.world.size > 1 else "none",
+        "sharding": parts.sharding.word,
+        "exchange": parts.sharding.read_back(),
         "buffers": parts.spec.buffers,
         "optimizer": {
             "class": type(parts.optimizer).__name__,
-            **{name: group[name] for name in ("lr", "weight_decay", "momentum") if name in group},
+            "update": optim.way(parts.optimizer),
+            **{name: group[name] for name in ("lr", "weight_decay", "momentum", "nesterov") if name in group},
         },
         "data": {"train": parts.train.kind, "test": parts.test.kind},
         "versions": {
@@ -156,14 +185,18 @@ def check(spec: Spec, applied: dict[str, Any]) -> None:
     asked = {
         "world_size": spec.topology.world_size, "backend": spec.backend, "device": spec.device,
         "threads": spec.threads, "precision": "fp32" if precision.is_mixed(spec) else spec.precision,
+        "sharding": spec.sharding, "remat": spec.remat,
     }  # fmt: skip
     wrong = [f"{name} {want}, got {applied[name]}" for name, want in asked.items() if applied[name] != want]
     if applied["optimizer"]["class"].lower() != spec.optimizer:
         wrong.append(f"optimizer {spec.optimizer}, got {applied['optimizer']['class']}")
     update: dict[str, Any] = applied["optimizer"]
-    for name in ("lr", "weight_decay", "momentum"):
-        if name in update and update[name] != getattr(spec, name):
-            wrong.append(f"{name} {getattr(spec, name)}, got {update[name]}")
+    for name, want in (
+        ("lr", top_lr(spec)),
+        *((name, getattr(spec, name)) for name in ("update", "weight_decay", "momentum", "nesterov")),
+    ):
+        if name in update and update[name] != want:
+            wrong.append(f"{name} {want}, got {update[name]}")
     if wrong:
         raise RunFailed(f"asked for {'; '.join(wrong)}", kind="mismatch")
 

@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 from paceline.worker.measure.device import settle
 from paceline.worker.measure.tally import LOSS, Tally
+from paceline.worker.sharding.sharding import Sharding
+from paceline.worker.sharding.whole import Whole
 from paceline.worker.tasks.feed import Feed
-from paceline.worker.tasks.order import evaluation_pieces
-from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.order import Piece, evaluation_pieces, training_pieces
 from paceline.worker.transform.buffers import reconcile
+from paceline.worker.transform.precision import Numbers
 from paceline.worker.world.join import World
 
+# Where ranks meet inside the model, one that has no sample left comes along with this one, and its outputs are thrown away.
+_STAND_IN = Piece(np.zeros(1, dtype=np.int64), 0)
 
-def evaluate(model: torch.nn.Module, task: Task, feed: Feed, spec: Spec, world: World) -> tuple[Tally, Tally]:
-    """(this rank's tally, everybody's). The model is one model first: running statistics are reconciled by the spec's rule."""
-    reconcile(model, world, rule=spec.buffers)
-    local = Tally()
-    was_training = model.training
-    model.eval()
-    pieces = evaluation_pieces(feed.num, batch=spec.test_batch, rank=world.rank, world_size=world.size)
+
+def evaluate(
+    whole: Whole, feed: Feed, spec: Spec, sharding: Sharding, numbers: Numbers, world: World
+) -> tuple[Tally, Tally]:
+    """(this rank's tally, everybody's). The model is one model first: running statistics are reconciled by the spec's rule.
+
+    It is scored in the format of its weights, which under mixed precision is fp32.
+    """
+    sharding.one_model()
+    reconcile(whole.model, world, rule=spec.buffers)
+    local, task = Tally(), whole.task
+    was_training = whole.model.training
+    whole.model.eval()
+    pieces = _pieces(feed.num, spec, sharding)
+    asked = [piece if len(piece.ids) else _STAND_IN for piece in pieces]
     with torch.no_grad():
-        for piece, batch in zip(pieces, feed.batches(pieces), strict=True):
+        for piece, batch in zip(pieces, feed.batches(asked), strict=True):
             num = len(piece.ids)
-            outputs = task.forward(model, batch)
-            loss, count = task.loss_sum(outputs, batch, num)
-            local.add({LOSS: (loss, count), **task.score_sums(outputs, batch, num)}, num)
+            outputs = numbers.whole(whole(batch))
+            if num:
+                loss, count = task.loss_sum(outputs, batch, num)
+                local.add({LOSS: (loss, count), **task.score_sums(outputs, batch, num)}, num)
     settle(world.device)
-    model.train(was_training)
-    total = local.over(world)
+    whole.model.train(was_training)
+    total = local.over(world) if sharding.share.num > 1 else local
     if total.num != feed.num:
         raise RunFailed(f"evaluated {total.num} of {feed.num} test samples: the score would be wrong", kind="inexact")
     return local, total
+
+
+def _pieces(num: int, spec: Spec, sharding: Sharding) -> list[Piece]:
+    share = sharding.share
+    if sharding.lockstep:  # the same number of batches on every rank
+        every = np.arange(num, dtype=np.int64)
+        return training_pieces(every, batch=spec.test_batch * share.num, rank=share.index, world_size=share.num)
+    return evaluation_pieces(num, batch=spec.test_batch, rank=share.index, world_size=share.num)

@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
+
 from paceline.base.errors import RunFailed
 from paceline.records.events import Epoch, Mark
 from paceline.records.split import COMMUNICATION
@@ -16,28 +18,25 @@ from paceline.worker.measure.clock import wall
 from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import Tally, finite
 from paceline.worker.step import Fed
-from paceline.worker.tasks.order import Piece, epoch_order, micro_pieces, training_pieces
+from paceline.worker.tasks.order import Piece, epoch_order, micro_pieces, sample_keys, training_pieces
 from paceline.worker.tasks.task import users_code
-from paceline.worker.transform.optim import learning_rate, set_learning_rate
 
 _TRAINING = ("data", "forward", "backward", COMMUNICATION, "optimizer", "step")
 
 
 def train(parts: Parts, observe: Observer) -> Tally:
     """Train as long as the spec says, evaluating after every epoch and at the end; the last test tally comes back."""
-    spec, world, watch = parts.spec, parts.world, parts.watch
+    spec, watch, share = parts.spec, parts.watch, parts.sharding.share
     pace = _Pace(parts, observe)
     parts.model.train()
     for epoch in itertools.count():
-        lr = learning_rate(spec, epoch)
-        set_learning_rate(parts.optimizer, lr)
         watch.switch("data")
         order = epoch_order(parts.train.num, seed=spec.seed, epoch=epoch, shuffle=spec.shuffle)
-        pieces = training_pieces(order, batch=spec.batch, rank=world.rank, world_size=world.size)
+        pieces = training_pieces(order, batch=spec.batch, rank=share.index, world_size=share.num)
         if spec.steps is not None:
             pieces = pieces[: spec.steps - pace.iteration]
         with users_code(parts.task.name, parts.task.source):
-            for num_global, fed in _steps(parts, pieces):
+            for num_global, fed in _steps(parts, pieces, epoch):
                 if parts.memory.looks:
                     with parts.memory:
                         parts.step(fed, pace.window)
@@ -45,13 +44,13 @@ def train(parts: Parts, observe: Observer) -> Tally:
                     parts.step(fed, pace.window)
                 pace.after_step(epoch, num_global)
         pace.mark(epoch)
-        _write(observe, parts, "train", epoch, pace, pace.epoch, lr, seen=sum(piece.num_global for piece in pieces))
+        _write(observe, parts, "train", epoch, pace, pace.epoch, seen=sum(piece.num_global for piece in pieces))
         watch.switch("evaluation")
         parts.memory.evaluating(True)
         with users_code(f"{parts.task.name} (evaluation)", parts.task.source):
-            local, total = evaluate(parts.model, parts.task, parts.test, spec, world)
+            local, total = evaluate(parts.whole, parts.test, spec, parts.sharding, parts.numbers, parts.world)
         parts.memory.evaluating(False)
-        _write(observe, parts, "test", epoch, pace, local, lr, total=total)
+        _write(observe, parts, "test", epoch, pace, local, total=total)
         pace.epoch = Tally()
         if (spec.epochs is not None and epoch + 1 >= spec.epochs) or (
             spec.steps is not None and pace.iteration >= spec.steps
@@ -61,15 +60,20 @@ def train(parts: Parts, observe: Observer) -> Tally:
     raise AssertionError("unreachable: the loop above returns")
 
 
-def _steps(parts: Parts, pieces: Sequence[Piece]) -> Iterator[tuple[int, Fed]]:
+def _steps(parts: Parts, pieces: Sequence[Piece], epoch: int) -> Iterator[tuple[int, Fed]]:
     """For each step the samples all ranks see in it, and this rank's micro-batches, which are fetched as the step asks for them."""
+    augment = parts.task.augment
     cut = [micro_pieces(piece, parts.spec.accumulate) for piece in pieces]
     batches = iter(parts.train.batches([Piece(ids, len(ids)) for micro in cut for ids in micro]))
 
     def fed(micro: Sequence[Any]) -> Fed:
-        for ids in micro:
+        for index, ids in enumerate(micro):
             parts.watch.switch("data")
-            yield next(batches), len(ids)
+            batch = next(batches)
+            if augment is not None:
+                keys = torch.from_numpy(sample_keys(ids, seed=parts.spec.seed, epoch=epoch))
+                batch = augment(batch, keys.to(parts.world.device))
+            yield batch, len(ids), index + 1 == len(micro)
 
     for piece, micro in zip(pieces, cut, strict=True):
         yield piece.num_global, fed(micro)
@@ -100,6 +104,7 @@ class _Pace:
         if self._num_global == 0:
             return
         self.parts.watch.settle()
+        self.parts.update.check()
         spent = self.parts.watch.spent(*_TRAINING)
         self.parts.watch.switch("logging")
         means = finite(
@@ -121,13 +126,14 @@ class _Pace:
 
 
 def _write(
-    observe: Observer, parts: Parts, split: str, epoch: int, pace: _Pace, local: Tally, lr: float,
+    observe: Observer, parts: Parts, split: str, epoch: int, pace: _Pace, local: Tally,
     *, total: Tally | None = None, seen: int | None = None,
 ) -> None:  # fmt: skip
     if total is None:
-        if parts.world.size > 1:
+        total = local
+        if parts.sharding.share.num > 1:
             parts.watch.switch(COMMUNICATION)
-        total = local.over(parts.world)
+            total = local.over(parts.world)
     if seen is not None and total.num != seen:
         raise RunFailed(f"trained on {total.num} samples in epoch {epoch + 1}, not on {seen}", kind="inexact")
     parts.watch.switch("logging")
@@ -137,6 +143,6 @@ def _write(
         Epoch(
             split=split, epoch=epoch, iteration=pace.iteration, local=finite(local.means(), where=where), num_local=local.num,
             total=finite(total.means(), where=where), num_total=total.num,
-            of=parts.train.num if split == "train" else parts.test.num, lr=lr, elapsed_s=parts.watch.elapsed(), t=wall(),
+            of=parts.train.num if split == "train" else parts.test.num, lr=parts.update.lr, elapsed_s=parts.watch.elapsed(), t=wall(),
         )
     )  # fmt: skip

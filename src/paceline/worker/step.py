@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
 
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.tally import LOSS, Tally
+from paceline.worker.sharding.sharding import Sharding
 from paceline.worker.tasks.task import Task
-from paceline.worker.transform.replicate import Replicated
+from paceline.worker.transform.precision import Numbers
+from paceline.worker.update import Update
 
-Fed = Iterator[tuple[Any, int]]  # (batch, number of samples) of each micro-batch; fetching one is timed as `data`
+# (batch, number of samples, whether it is the step's last) of each micro-batch; fetching one is timed as `data`
+Fed = Iterator[tuple[Any, int, bool]]
 
 
 class Step(Protocol):
     """How the loop sees every step. `computed`: the floating types layers gave, where the step looks; known after its first call."""
 
     phases: tuple[str, ...]
-    computed: tuple[str, ...]
+
+    @property
+    def computed(self) -> tuple[str, ...]: ...
 
     def __call__(self, batches: Fed, tally: Tally) -> None: ...
 
@@ -42,49 +47,52 @@ class EagerStep:
     phases: tuple[str, ...] = ("forward", "backward", "communication", "optimizer")
 
     def __init__(
-        self,
-        model: torch.nn.Module,
-        task: Task,
-        optimizer: torch.optim.Optimizer,
-        replicas: Replicated,
-        watch: Stopwatch,
-        *,
-        accumulate: int,
-    ) -> None:
-        self.model, self.task, self.optimizer, self.replicas, self.watch = model, task, optimizer, replicas, watch
-        self.computed: tuple[str, ...] = ()
+        self, forward: Callable[[Any], Any], task: Task, update: Update, sharding: Sharding, numbers: Numbers, watch: Stopwatch,
+        *, num_ranks: int, batch: int, accumulate: int,
+    ) -> None:  # fmt: skip
+        self.forward, self.task, self.update, self.sharding = forward, task, update, sharding
+        self.numbers, self.watch = numbers, watch
         self._num_micro = 0
+        self._talks = num_ranks > 1
         # Alone and in one piece, the mean's gradient directly; otherwise the sum's, divided at the end by what was really seen.
-        self._in_one_piece = replicas.world.size == 1 and accumulate == 1
+        self._in_one_piece = num_ranks == 1 and accumulate == 1
+        self._unit = batch if numbers.half else 1
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        return self.numbers.computed
 
     def __call__(self, batches: Fed, tally: Tally) -> None:
         """A rank that has no sample in this step is fed nothing; it still takes part in the reduction."""
         forward, backward, communication, update = self.phases
         total, num_micro = 0.0, 0
         self.watch.switch(update)
-        self.optimizer.zero_grad(set_to_none=True)
-        for batch, num in batches:
+        self.update.begin()
+        for batch, num, last in batches:
             self.watch.switch(forward)
-            outputs = self.task.forward(self.model, batch)
-            loss, count = self.task.loss_sum(outputs, batch, num)
-            with torch.no_grad():
-                tally.add({LOSS: (loss, count), **self.task.score_sums(outputs, batch, num)}, num)
-            self.watch.switch(backward)
-            (loss / count if self._in_one_piece else loss).backward()
-            total += count
+            with self.sharding.micro(last=last):
+                with self.numbers.arithmetic():
+                    outputs = self.forward(batch)
+                if self.numbers.looking:
+                    self.numbers.look(outputs)
+                outputs = self.numbers.whole(outputs)
+                loss, count = self.task.loss_sum(outputs, batch, num)
+                with torch.no_grad():
+                    tally.add({LOSS: (loss, count), **self.task.score_sums(outputs, batch, num)}, num)
+                self.watch.switch(backward)
+                self.update.scaled(loss / (count if self._in_one_piece else self._unit)).backward()
+            total = total + count
             num_micro += 1
-        if self.replicas.world.size > 1:
+        if self._talks:
             self.watch.switch(communication)
-            self.replicas.reduce(total)
-        elif not self._in_one_piece:
-            self.replicas.divide(total)
+        if not self._in_one_piece:
+            self.sharding.reduce(total / self._unit)
         self.watch.switch(update)
-        self.optimizer.step()
+        self.update()
         self._num_micro = max(self._num_micro, num_micro)
 
     def hidden_s(self) -> float:
-        """One message after the backward pass: nothing is left to compute that could hide it."""
-        return 0.0
+        return self.sharding.hidden_s()
 
     def read_back(self) -> dict[str, Any]:
         return {"wrap": "none"}

@@ -18,28 +18,27 @@ from paceline.spec.run import Spec
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.overlap import Overlap
 from paceline.worker.measure.tally import LOSS, Tally
+from paceline.worker.sharding.whole import Whole
 from paceline.worker.step import Fed
 from paceline.worker.tasks.order import training_pieces
 from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform.accelerated import Prepared
 from paceline.worker.transform.precision import Flow, disagreement
+from paceline.worker.update import Update
 from paceline.worker.world.collectives import sum_, together
 from paceline.worker.world.join import World
 
 
-class Whole(torch.nn.Module):
-    """The task's forward as the forward of one module: DDP and autocast act on calls of what was prepared, and on nothing else.
-
-    A task may call parts of its model (`model[0](x)`), which a wrapped model has not; here it gets its own, as everywhere.
-    """
+class Guarded(Whole):
+    """The user's errors are told from accelerate's in here, and outputs are seen before it changes them."""
 
     def __init__(self, model: torch.nn.Module, task: Task, flow: Flow) -> None:
-        super().__init__()
-        self.model, self.task, self.flow = model, task, flow
+        super().__init__(model, task)
+        self.flow = flow
 
     def forward(self, batch: Any) -> Any:
         with users_code(self.task.name, self.task.source):
-            outputs = self.task.forward(self.model, batch)
+            outputs = super().forward(batch)
         if self.flow.open:  # before accelerate turns half types back into fp32 for the loss
             self.flow.see(outputs)
         return outputs
@@ -88,9 +87,17 @@ class AcceleratedStep:
     phases: tuple[str, ...] = ("forward", "communication", "backward", "optimizer")
 
     def __init__(
-        self, prepared: Prepared, task: Task, flow: Flow, world: World, watch: Stopwatch, *, precision: str
+        self,
+        prepared: Prepared,
+        task: Task,
+        update: Update,
+        flow: Flow,
+        world: World,
+        watch: Stopwatch,
+        *,
+        precision: str,
     ) -> None:
-        self.prepared, self.task, self.world, self.watch = prepared, task, world, watch
+        self.prepared, self.task, self.update, self.world, self.watch = prepared, task, update, world, watch
         self.computed: tuple[str, ...] = ()
         self._flow, self._precision, self._num_skipped = flow, precision, 0
         self._overlap = Overlap(watch, world)
@@ -102,8 +109,8 @@ class AcceleratedStep:
         forward, communication, backward, update = self.phases
         optimizer = self.prepared.optimizer
         self.watch.switch(update)
-        optimizer.zero_grad(set_to_none=True)
-        ((batch, num),) = batches
+        self.update.begin()
+        ((batch, num, _),) = batches
         self.watch.switch(forward)
         with _ddps_words():
             outputs = self.prepared.model(batch)
@@ -114,11 +121,15 @@ class AcceleratedStep:
             tally.add({LOSS: (loss, count), **self.task.score_sums(outputs, batch, num)}, num)
         if self.world.size > 1:
             self.watch.switch(communication)
-            count = float(sum_(torch.tensor(count, dtype=torch.float64), self.world))
+            count = float(sum_(torch.as_tensor(count, dtype=torch.float64, device="cpu"), self.world))
         self.watch.switch(backward)
         with _ddps_words():
             self.prepared.accelerator.backward(loss * self.world.size / count)
         self.watch.switch(update)
+        if self.update.clip is not None:
+            self.update.note(
+                self.prepared.accelerator.clip_grad_norm_(self.prepared.model.parameters(), self.update.clip)
+            )
         optimizer.step()
         self._num_skipped += optimizer.step_was_skipped
 

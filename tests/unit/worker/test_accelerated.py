@@ -18,7 +18,7 @@ from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_sc
 from paceline.worker.transform.accelerated import Prepared, Seat, differences
 from paceline.worker.transform.precision import Flow, disagreement, word
 from paceline.worker.world.join import World
-from paceline.worker.wrapped_step import AcceleratedStep, Whole, a_sample_for_every_rank
+from paceline.worker.wrapped_step import AcceleratedStep, Guarded, a_sample_for_every_rank
 
 ASKED = Seat(2, 1, "MULTI_CPU", "cpu", "bf16", 1)
 
@@ -139,8 +139,9 @@ def _step(model: torch.nn.Module, precision: str) -> AcceleratedStep:
     task = Task("t", lambda: model, lambda: None, lambda: None, usual_forward, usual_loss, usual_score)
     flow = Flow(model)
     accelerator: Any = SimpleNamespace(backward=lambda loss: loss.backward())
-    prepared = Prepared(accelerator, Whole(model, task, flow), _Optimizer(model))
-    return AcceleratedStep(prepared, task, flow, world(1), Stopwatch("startup"), precision=precision)
+    prepared = Prepared(accelerator, Guarded(model, task, flow), _Optimizer(model))
+    update: Any = SimpleNamespace(begin=lambda: None, clip=None)
+    return AcceleratedStep(prepared, task, update, flow, world(1), Stopwatch("startup"), precision=precision)
 
 
 def test_a_step_is_the_mean_losss_update() -> None:
@@ -148,7 +149,7 @@ def test_a_step_is_the_mean_losss_update() -> None:
     twin.load_state_dict(model.state_dict())
     x, y = torch.randn(5, 3), torch.tensor([0, 1, 1, -100, 0])
     step, tally = _step(model, "fp32"), Tally()
-    step(iter([((x, y), 5)]), tally)
+    step(iter([((x, y), 5, True)]), tally)
     torch.nn.functional.cross_entropy(twin(x), y).backward()
     _Optimizer(twin).step()
     assert torch.allclose(model.weight, twin.weight, rtol=0, atol=1e-7)
@@ -161,5 +162,5 @@ def test_another_format_stops_the_run_before_the_first_update() -> None:
     model = torch.nn.Linear(3, 2)
     before = model.weight.detach().clone()
     with pytest.raises(RunFailed, match="asked for precision bf16, but the model's layers gave float32"):
-        _step(model, "bf16")(iter([((torch.randn(4, 3), torch.tensor([0, 1, 1, 0])), 4)]), Tally())
+        _step(model, "bf16")(iter([((torch.randn(4, 3), torch.tensor([0, 1, 1, 0])), 4, True)]), Tally())
     assert model.weight.equal(before)

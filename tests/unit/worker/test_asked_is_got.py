@@ -17,6 +17,8 @@ GOT = {
     "device": "cpu",
     "threads": 2,
     "precision": "fp32",
+    "sharding": "none",
+    "remat": "none",
     "optimizer": {"class": "Adam", "lr": 1e-3},
 }
 

@@ -21,7 +21,7 @@ from paceline.spec.tasks import BUILTIN, Param, task_file
 from paceline.worker.tasks.task import Task, users_code, usual_forward, usual_loss, usual_score
 
 REQUIRED = ("model", "train_data", "test_data")
-OPTIONAL = ("forward", "loss", "score", "collate")
+OPTIONAL = ("forward", "loss", "score", "collate", "augment", "units", "tensor_plan")
 _MISSING = inspect.Parameter.empty
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from paceline.spec.topology import share
 
 Ids = NDArray[np.int64]
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,23 @@ def evaluation_pieces(num: int, *, batch: int, rank: int, world_size: int) -> li
     low, high = share(num, rank=rank, world_size=world_size)
     ids = np.arange(low, high, dtype=np.int64)
     return [Piece(ids[start : start + batch], len(ids)) for start in range(0, len(ids), batch)]
+
+
+def sample_keys(ids: Ids, *, seed: int, epoch: int) -> Ids:
+    """A random number for each sample, of (seed, epoch, id) alone: what is drawn from it is the same at every world size.
+
+    splitmix64's mixing, twice, so that neighbouring ids and epochs have nothing in common; 63 bits, never negative.
+    """
+    with np.errstate(over="ignore"):
+        key = _mix(ids.astype(np.uint64) + _mix(np.uint64(seed) * _GOLDEN + np.uint64(epoch)))
+    return (key >> np.uint64(1)).astype(np.int64)
+
+
+def _mix(value: Any) -> Any:
+    value = value + _GOLDEN
+    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return value ^ (value >> np.uint64(31))
 
 
 def micro_pieces(piece: Piece, num: int) -> list[Ids]:

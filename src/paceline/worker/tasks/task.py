@@ -23,7 +23,7 @@ Sums = dict[str, tuple[Any, Any]]  # score name -> (sum, count)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Three functions the user must give and four they may."""
+    """Three functions the user must give and seven they may."""
 
     name: str
     model: Callable[[], torch.nn.Module]
@@ -33,6 +33,9 @@ class Task:
     loss: Callable[[Any, Any], Any]
     score: Callable[[Any, Any], Any]
     collate: Callable[[list[Any]], Any] | None = None
+    augment: Callable[[Any, torch.Tensor], Any] | None = None  # (training batch, a random key for each sample) -> batch
+    units: Callable[[torch.nn.Module], list[torch.nn.Module]] | None = None  # repeated blocks, for fsdp and remat
+    tensor_plan: Callable[[torch.nn.Module], dict[str, Any]] | None = None  # module -> style, for sharding=tensor
     better: str | None = None
     source: Path | None = None
 
@@ -50,11 +53,14 @@ class Task:
             )
         return model
 
-    def loss_sum(self, outputs: Any, batch: Any, num: int) -> tuple[torch.Tensor, float]:
-        """(sum, count): a mean over the batch's samples is turned back into a sum; a pair is taken as it is."""
+    def loss_sum(self, outputs: Any, batch: Any, num: int) -> tuple[torch.Tensor, Any]:
+        """(sum, count): a mean over the batch's samples is turned back into a sum; a pair is taken as it is.
+
+        A count that is a tensor stays one: to look at it would be to wait for the device.
+        """
         value = self.loss(outputs, batch)
         if isinstance(value, tuple | list) and len(value) == 2:
-            return value[0], float(value[1])
+            return value[0], value[1] if isinstance(value[1], torch.Tensor) else float(value[1])
         if not isinstance(value, torch.Tensor) or value.numel() != 1:
             kind = (
                 f"a tensor of shape {list(value.shape)}"
@@ -113,11 +119,11 @@ def _pair(outputs: Any, batch: Any, what: str) -> tuple[torch.Tensor, torch.Tens
     return outputs, target
 
 
-def usual_loss(outputs: Any, batch: Any) -> tuple[torch.Tensor, int]:
+def usual_loss(outputs: Any, batch: Any) -> tuple[torch.Tensor, Any]:
     """Cross entropy for integer targets, mean squared error for floating ones; as (sum, count), so that N ranks divide right."""
     outputs, target = _pair(outputs, batch, "loss")
     if not target.is_floating_point():
-        return functional.cross_entropy(outputs, target, reduction="sum"), int((target != _IGNORED).sum())
+        return functional.cross_entropy(outputs, target, reduction="sum"), (target != _IGNORED).sum()
     # [N, 1] against [N] would broadcast to [N, N] and train on nonsense.
     if outputs.shape != target.shape and outputs.numel() == target.numel():
         outputs = outputs.reshape(target.shape)

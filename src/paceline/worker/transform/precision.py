@@ -1,15 +1,18 @@
 """Number formats by name, applied to a model and to what goes into it, and the formats that layers really gave, read back.
 
-Floating point only: labels and ids keep their type. Mixed precision is not applied here: that is its maker's (accelerate's) work.
+Floating point only: labels and ids keep their type. Under wrap=accelerate mixed precision is its maker's work; here it is checked.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
+from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 
 _WHOLE = {"fp32": torch.float32, "fp64": torch.float64}
@@ -98,3 +101,51 @@ class Flow:
             hook.remove()
         self._hooks = []
         return tuple(sorted(str(dtype).removeprefix("torch.") for dtype in self._seen))
+
+
+def _full(value: Any) -> Any:
+    """Half-precision tensors of any nesting in fp32: a loss summed in a half format would be right to two digits."""
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
+    if isinstance(value, dict):
+        return {name: _full(item) for name, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(_full, value))
+    if isinstance(value, tuple | list):
+        return type(value)(map(_full, value))
+    return value
+
+
+class Numbers:
+    """The format of one run's arithmetic, for the step: the context its forward runs in, and what then really flowed."""
+
+    def __init__(self, spec: Spec, device: torch.device, flow: Flow | None) -> None:
+        self._word, self._device, self._flow = spec.precision, device, flow
+        self._half = _MIXED.get(spec.precision)
+        self.computed: tuple[str, ...] = ()
+
+    @property
+    def half(self) -> bool:
+        """Gradients are in a format in which sums over a batch would overflow: the step keeps them near the mean."""
+        return self._half is not None
+
+    def arithmetic(self) -> AbstractContextManager[Any]:
+        if self._half is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, dtype=self._half)
+
+    def whole(self, outputs: Any) -> Any:
+        """Outputs for the loss and the scores: in fp32, where they are in a half format."""
+        return outputs if self._half is None else _full(outputs)
+
+    @property
+    def looking(self) -> bool:
+        return self._flow is not None and self._flow.open
+
+    def look(self, outputs: Any) -> None:
+        """After the first forward, before the first update: asked == got, from the types that flowed."""
+        assert self._flow is not None
+        self._flow.see(outputs)
+        self.computed = self._flow.close()
+        if why := disagreement(self._word, self.computed):
+            raise RunFailed(why, kind="mismatch")

@@ -15,10 +15,14 @@ from paceline.worker.measure.allocator import Malloc, host_memory
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.memory import Memory, resident
 from paceline.worker.measure.tally import Tally
+from paceline.worker.sharding.replicate import Replicated
+from paceline.worker.sharding.whole import Whole
 from paceline.worker.step import EagerStep
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.transform import optim
-from paceline.worker.transform.replicate import Replicated
+from paceline.worker.transform.precision import Numbers
+from paceline.worker.transform.schedule import Rate
+from paceline.worker.update import Update
 from paceline.worker.world.join import World
 
 WIDE, DEEP, BATCH = 512, 1024, 64
@@ -33,17 +37,30 @@ def model() -> torch.nn.Module:
 NUMBERS = WIDE * DEEP + DEEP + DEEP * 10 + 10
 
 
+def eager_step(
+    net: torch.nn.Module, task: Task, optimizer: torch.optim.Optimizer, watch: Stopwatch, *, accumulate: int
+) -> EagerStep:
+    replicas, lr = Replicated(net, WORLD), optimizer.param_groups[0]["lr"]
+    update = Update(optimizer, replicas, lambda _: Rate(lr), clip=None, scale=None)
+    numbers = Numbers(Spec(task="features"), WORLD.device, None)
+    return EagerStep(
+        Whole(net, task), task, update, replicas, numbers, watch, num_ranks=1, batch=BATCH, accumulate=accumulate
+    )
+
+
 def looked_at(
     make: Callable[[], torch.nn.Module], *, optimizer: str, accumulate: int = 1, look: bool = True, steps: int = 2, **more: Any
 ) -> dict[str, Any]:  # fmt: skip
     host, why = host_memory()
     net = make()
-    spec = Spec(task="features", threads=1, device="cpu", optimizer=optimizer, **{"weight_decay": 0.0, **more})
+    spec = Spec(
+        task="features", threads=1, device="cpu", optimizer=optimizer, update="single", **{"weight_decay": 0.0, **more}
+    )
     task = Task("made up", lambda: net, list, list, usual_forward, usual_loss, usual_score)
     update = optim.build(net.parameters(), spec)
     watch = Stopwatch("data")
     memory = Memory(net, update, host, why, watch)
-    step = EagerStep(net, task, update, Replicated(net, WORLD), watch, accumulate=accumulate)
+    step = eager_step(net, task, update, watch, accumulate=accumulate)
     generator = torch.Generator().manual_seed(3)
     x, y = torch.randn(BATCH, WIDE, generator=generator), torch.randint(0, 10, (BATCH,), generator=generator)
     for _ in range(steps):
@@ -52,7 +69,7 @@ def looked_at(
         def fed() -> Any:
             for part in parts:  # noqa: B023
                 watch.switch("data")
-                yield part, len(part[0])
+                yield part, len(part[0]), part is parts[-1]
 
         if look:
             with memory:
@@ -118,9 +135,9 @@ def test_accumulated_gradients_are_the_batchs() -> None:
         y = torch.arange(BATCH) % 10
         task = Task("made up", lambda: net, list, list, usual_forward, usual_loss, usual_score)  # noqa: B023
         update = torch.optim.SGD(net.parameters(), lr=0.1)
-        step = EagerStep(net, task, update, Replicated(net, WORLD), Stopwatch("data"), accumulate=accumulate)
+        step = eager_step(net, task, update, Stopwatch("data"), accumulate=accumulate)
         cuts = zip(x.tensor_split(accumulate), y.tensor_split(accumulate), strict=True)
-        step(iter([(cut, len(cut[0])) for cut in cuts]), Tally())
+        step(iter([(cut, len(cut[0]), True) for cut in cuts]), Tally())
     for left, right in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
         assert float((left - right).detach().norm() / left.detach().norm()) < 1e-14
 

@@ -6,8 +6,11 @@ with zeros, and the divisor is the number of samples (or tokens) that were reall
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from paceline.worker.sharding.sharding import Plain
 from paceline.worker.world.collectives import spread, sum_
 from paceline.worker.world.join import World
 
@@ -19,36 +22,32 @@ def same_start(model: torch.nn.Module, world: World) -> None:
             tensor.copy_(spread(tensor.detach().clone().contiguous(), world))
 
 
-class Replicated:
+class Replicated(Plain):
     """Makes the mean's gradients out of the sums': over all ranks with one message, alone without."""
 
-    def __init__(self, model: torch.nn.Module, world: World) -> None:
-        self.world = world
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-    def reduce(self, count: float) -> None:
-        """Gradients of the rank's loss *sum* become those of the mean over all ranks; `count` is this rank's share of the divisor.
-
-        A parameter no rank used keeps no gradient, as on one process: weight decay must not touch it. So each
+    def reduce(self, count: Any) -> None:
+        """A parameter no rank used keeps no gradient, as on one process: weight decay must not touch it. So each
         parameter's "was used" flag travels in the same message as the gradients and the count.
         """
+        if self.world.size == 1:
+            for gradient in self.gradients():
+                gradient.div_(count)
+            return
         used = [parameter.grad is not None for parameter in self._parameters]
-        flags = torch.tensor([float(flag) for flag in used] + [count], dtype=self._parameters[0].dtype)
+        device = self._parameters[0].device
+        # Counts do not fit into a half format, and sums in one would lose the small ranks: there the message is in fp32.
+        dtype = torch.promote_types(self._parameters[0].dtype, torch.float32)
+        flags = torch.tensor([float(flag) for flag in used], dtype=dtype, device=device)
         pieces = [
             (parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)).reshape(-1)
             for parameter in self._parameters
         ]
-        message = sum_(torch.cat([*pieces, flags.to(pieces[0].device)]), self.world)
-        tail = message[-len(flags) :].tolist()
+        seen = torch.as_tensor(count, device=device).to(dtype).reshape(1)
+        message = sum_(torch.cat([*pieces, flags, seen]), self.world)
+        tail = message[-len(flags) - 1 :].tolist()
         message.div_(tail[-1])
         start = 0
         for parameter, flag in zip(self._parameters, tail, strict=False):
             stop = start + parameter.numel()
-            parameter.grad = message[start:stop].view_as(parameter) if flag else None
+            parameter.grad = message[start:stop].view_as(parameter).to(parameter.dtype) if flag else None
             start = stop
-
-    def divide(self, count: float) -> None:
-        """The same in a world of one, where the samples came in several pieces."""
-        for parameter in self._parameters:
-            if parameter.grad is not None:
-                parameter.grad.div_(count)

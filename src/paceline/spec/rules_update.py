@@ -1,0 +1,54 @@
+"""What cannot be asked of an update: optimizers, schedules, clipping. A part of the table in `rules.py`, as flat as that."""
+
+from __future__ import annotations
+
+from paceline.spec.rule import Rule
+
+UPDATE: tuple[Rule, ...] = (
+    Rule(
+        "momentum-has-a-place",
+        lambda spec, known: spec.momentum > 0 and spec.optimizer not in ("sgd", "rmsprop"),
+        "momentum={momentum} with optimizer={optimizer}: {optimizer} has no momentum setting; use sgd or rmsprop, or leave it out",
+    ),
+    Rule(
+        "nesterov-has-momentum",
+        lambda spec, known: spec.nesterov and (spec.optimizer != "sgd" or spec.momentum == 0),
+        "nesterov=true with optimizer={optimizer} momentum={momentum}: Nesterov's momentum is a way of sgd with momentum; use "
+        "optimizer=sgd momentum=0.9, or leave it out",
+    ),
+    Rule(
+        "fused-exists",
+        lambda spec, known: spec.update == "fused" and spec.optimizer == "rmsprop",
+        "update=fused with optimizer=rmsprop: torch has no fused RMSprop; use update=foreach or single",
+    ),
+    Rule(
+        "one-decay",
+        lambda spec, known: spec.lr_decay > 0 and spec.schedule != "constant",
+        "lr_decay={lr_decay} with schedule={schedule}: two rules for one learning rate; use one of them",
+    ),
+    Rule(
+        "schedule-uses-factor",
+        lambda spec, known: spec.schedule_factor != 0.1 and spec.schedule not in ("step", "exponential"),
+        "schedule_factor={schedule_factor} with schedule={schedule}: only step and exponential multiply by a factor; leave it out",
+    ),
+    Rule(
+        "schedule-uses-every",
+        lambda spec, known: spec.schedule_every != 1 and spec.schedule != "step",
+        "schedule_every={schedule_every} with schedule={schedule}: only schedule=step counts epochs; leave it out",
+    ),
+    Rule(
+        "onecycle-warms-itself",
+        lambda spec, known: spec.warmup > 0 and spec.schedule == "onecycle",
+        "warmup={warmup} with schedule=onecycle: the first 30 % of a cycle are its warm-up; leave it out",
+    ),
+    Rule(
+        "warmup-ends",
+        lambda spec, known: spec.steps is not None and spec.warmup >= spec.steps,
+        "warmup={warmup} with steps={steps}: the rate would still be rising when the run ends; use a shorter warm-up",
+    ),
+    Rule(
+        "lr-batch-is-used",
+        lambda spec, known: spec.lr_batch != 32 and spec.lr_scale == "none",
+        "lr_batch={lr_batch} with lr_scale=none: it is what lr is scaled from; add lr_scale=linear or sqrt, or leave it out",
+    ),
+)
