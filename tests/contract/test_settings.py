@@ -21,6 +21,7 @@ TOGETHER: dict[str, Any] = {
     "on": "1x2", "launcher": "spawn", "device": "cpu", "threads": 2, "timeout": 90, "batch": 8, "test_batch": 3,
     "shuffle": False, "optimizer": "sgd", "lr": 0.5, "lr_decay": 1.0, "weight_decay": 0.25, "momentum": 0.5, "epochs": 2,
     "precision": "fp64", "buffers": "rank0", "seed": 5, "log_every": 2, "target": 100.0, "backend": "gloo",
+    "update": "foreach", "nesterov": True, "clip": 1e-3, "remat": "full",
 }  # fmt: skip
 # Settings shown by a run of their own.
 APART: dict[str, dict[str, Any]] = {
@@ -29,8 +30,20 @@ APART: dict[str, dict[str, Any]] = {
     "steps": {"steps": 7},
     "workers": {"workers": 1, "kind": "dataset", "steps": 1},
     "wrap": {"wrap": "accelerate", "on": "1x2", "steps": 1},
+    "sharding": {"sharding": "ddp", "on": "1x2", "steps": 1, "bucket_mb": 1.0, "bucket_view": True, "compress": "bf16"},
+    "reshard": {"sharding": "fsdp", "reshard": False, "on": "1x2", "steps": 1},
+    "sync_every": {"sync_every": 2, "on": "1x2", "steps": 3},
+    "schedule": {
+        "schedule": "step", "schedule_every": 2, "schedule_factor": 0.5, "warmup": 1, "lr_scale": "linear", "lr_batch": 4,
+        "lr": 0.1, "batch": 8, "epochs": 4, "num_train": 16,
+    },
     "data": {},  # a task of our own cannot show it: tests/unit/worker/tasks reads folders
 }
+# Settings that a run above shows beside the one it is named after.
+BESIDE = {
+    "bucket_mb": "sharding", "bucket_view": "sharding", "compress": "sharding",
+    "schedule_every": "schedule", "schedule_factor": "schedule", "warmup": "schedule", "lr_scale": "schedule", "lr_batch": "schedule",
+}  # fmt: skip
 # Settings of Slurm and of several machines: a value, and where the plan shows it. tests/e2e/test_slurm.py submits such plans.
 PLANNED: dict[str, tuple[Any, str]] = {
     "partition": ("long", "#SBATCH --partition=long"),
@@ -55,6 +68,10 @@ ELSEWHERE = {
     "max_jobs": "tests/unit/study/test_jobs.py",
     "price": "tests/unit/records/test_cost.py",
     "profile": "tests/e2e/test_profile.py",
+    "memory_cap": "tests/e2e/test_memory_cap.py",
+    "table_split": "tests/dist/test_tables.py",
+    "graph": "tests/e2e/test_graphs.py",
+    "graph_of": "tests/unit/worker/test_graph_step.py",
 }
 
 
@@ -72,7 +89,10 @@ def test_what_slurm_is_asked_for_is_in_the_script(name: str) -> None:
 
 
 def test_every_setting_has_a_row() -> None:
-    assert sorted([*TOGETHER, *APART, *PLANNED, *ELSEWHERE]) == sorted(Settings.model_fields)
+    assert sorted([*TOGETHER, *APART, *BESIDE, *PLANNED, *ELSEWHERE]) == sorted(Settings.model_fields)
+    assert all(name in APART[home] for name, home in BESIDE.items())
+    for name, where in ELSEWHERE.items():
+        assert (Path(__file__).parents[2] / where.partition(":")[0]).exists(), f"{name}: {where}"
 
 
 @pytest.fixture(scope="module")
@@ -83,11 +103,14 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> paceline.Record:
 def test_what_was_asked_was_applied(record: paceline.Record) -> None:
     assert record.completed, record.why
     applied = record["applied"]
-    for name in ("device", "threads", "precision", "buffers", "backend"):
+    for name in ("device", "threads", "precision", "buffers", "backend", "remat"):
         assert applied[name] == TOGETHER[name], name
     assert applied["world_size"] == 2
     assert applied["dtypes"] == {"parameters": ["float64"]}
-    assert applied["optimizer"] == {"class": "SGD", "lr": 0.5, "weight_decay": 0.25, "momentum": 0.5}
+    assert applied["optimizer"] == {
+        "class": "SGD", "update": "foreach", "lr": 0.5, "weight_decay": 0.25, "momentum": 0.5, "nesterov": True,
+    }  # fmt: skip
+    assert applied["clip"]["at"] == 1e-3 and applied["clip"]["steps"] == 6
 
 
 def test_the_events_show_the_rest(record: paceline.Record) -> None:
@@ -117,7 +140,14 @@ def test_shuffle_and_seed_decide_the_order(tmp_path: Path) -> None:
 def test_settings_of_their_own(name: str, tmp_path: Path) -> None:
     run = paceline.run(COUNTED, out=tmp_path / "run", **APART[name])
     assert run.completed, run.why
+    applied, exchange = run["applied"], run["applied"]["exchange"]
     shown = {
+        "sharding": applied["sharding"] == "ddp"
+        and {k: exchange[k] for k in ("bucket_mb", "bucket_view", "compress")} == {"bucket_mb": 1.0, "bucket_view": True, "compress": "bf16"},
+        "reshard": applied["sharding"] == "fsdp" and exchange.get("reshard") is False,
+        "sync_every": exchange.get("sync_every") == 2,
+        # two steps an epoch; lr 0.1 for a batch of 4 is 0.2 for 8, halved after two epochs; the first step was the warm-up's last
+        "schedule": [row["lr"] for row in run["history"] if row["split"] == "train"] == [0.2, 0.2, 0.1, 0.1],
         "batch_per_rank": run.spec["batch"] == 6 and run.train["seen"] == 6,
         "accumulate": run["applied"]["accumulate"] == 2,
         "steps": run["history"][-1]["iteration"] == 7 and run.spec["epochs"] is None,

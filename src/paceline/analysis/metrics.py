@@ -24,7 +24,7 @@ _MEMORY = (
 )
 _SIZES = tuple(
     Metric(f"memory.sizes.{name}", f"memory of {title}", "bytes", "lower", "ratio", 0.02, compared=False, main=False)
-    for name, title in (("gradients", "gradients"), ("optimizer", "optimizer state"), ("activations", "activations"))
+    for name, title in (("parameters", "parameters"), ("gradients", "gradients"), ("optimizer", "optimizer state"), ("activations", "activations"))
 )
 _ENERGY = Metric("energy.joules_per_sample", "energy per sample", "J", "lower", "ratio", 0.02, main=False)
 _COST = Metric("cost.total", "cost", "", "lower", "ratio", 0.02, compared=False, main=False)  # the wall time in money

@@ -10,7 +10,7 @@ from paceline.cli.door import say
 
 
 def data_fetch(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="mnist")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="mnist or cifar10")],
     to: Annotated[str | None, typer.Option("--to", help="Folder to put it in; ./data otherwise.")] = None,
 ) -> None:
     """Download a public data set, checking every file."""

@@ -80,6 +80,7 @@ BUILTIN: Mapping[str, TaskEntry] = MappingProxyType(
                     Param("num_test", "int", 10_000, "generated test samples"),
                     Param("activation", "str", "relu", "between the layers: relu, tanh, sigmoid or gelu"),
                     Param("loader", "str", "tensors", "tensors: a batch is one copy; dataset: sample by sample"),
+                    Param("early_exit", "bool", False, "true: a layer applied until the model is sure, by a Python if"),
                 ),
                 defaults=MappingProxyType({"batch": 32, "lr": 1e-3, "epochs": 10}),
             ),
@@ -95,6 +96,69 @@ BUILTIN: Mapping[str, TaskEntry] = MappingProxyType(
                 target="paceline.worker.tasks.mnist:LeNet",
                 params=(Param("full", "bool", False, "true: LeNet-5 with its two linear layers, 61,706 parameters"),),
                 defaults=MappingProxyType({"batch": 32, "test_batch": 128, "lr": 1e-3, "epochs": 3}),
+            ),
+            TaskEntry(
+                name="cifar-cnn",
+                about="three blocks convolution - BatchNorm - ReLU - pool on CIFAR-10, 620,810 parameters (report E); "
+                "unset: 1,000 + 400 real images that ship with Paceline; data=FOLDER: the full set",
+                target="paceline.worker.tasks.cifar:CifarCNN",
+                params=(
+                    Param("augmented", "bool", True, "training images shifted, flipped, turned, their colours changed"),
+                ),
+                defaults=MappingProxyType(
+                    {
+                        "batch": 32,
+                        "test_batch": 500,
+                        "optimizer": "adamw",
+                        "lr": 1e-3,
+                        "weight_decay": 0.05,
+                        "schedule": "onecycle",
+                        "epochs": 15,
+                    }
+                ),
+            ),
+            TaskEntry(
+                name="conv-stack",
+                about=f"equal convolutions in a row on MNIST, 12,650 parameters (report E); {_MNIST}",
+                target="paceline.worker.tasks.conv_stack:ConvStack",
+                params=(
+                    Param("layers", "int", 2, "convolution + ReLU layers after the first"),
+                    Param("channels", "int", 16, "channels of each of them"),
+                    Param("shared", "bool", False, "true: one layer applied that many times, as in the report"),
+                ),
+                defaults=MappingProxyType(
+                    {"batch": 32, "test_batch": 128, "optimizer": "sgd", "lr": 0.01, "epochs": 1}
+                ),
+            ),
+            TaskEntry(
+                name="transformer",
+                about="a small GPT on bytes, 470,528 parameters; unset: generated text of 0.65 bits a byte; "
+                "data=FOLDER: its .txt files",
+                target="paceline.worker.tasks.transformer:Transformer",
+                params=(
+                    Param("layers", "int", 2, "blocks"),
+                    Param("heads", "int", 4, "attention heads of a block"),
+                    Param("width", "int", 128, "numbers that stand for a byte, a multiple of heads"),
+                    Param("context", "int", 64, "bytes a prediction can look back on"),
+                    Param("num_train", "int", 4_000, "training windows of context + 1 bytes"),
+                    Param("num_test", "int", 500, "test windows"),
+                ),
+                defaults=MappingProxyType({"batch": 32, "test_batch": 128, "lr": 1e-3, "epochs": 3}),
+            ),
+            TaskEntry(
+                name="recommender",
+                about="embedding tables and a small network on generated clicks, 68,546 parameters; at best 89 % accurate",
+                target="paceline.worker.tasks.recommender:Recommender",
+                params=(
+                    Param("tables", "int", 4, "embedding tables, one for each id of a sample"),
+                    Param("rows", "int", 1_000, "rows of each table"),
+                    Param("dim", "int", 16, "numbers in a row"),
+                    Param("hidden", "int", 64, "width of the hidden layer"),
+                    Param("sparse", "bool", False, "true: gradients of the rows used only (optimizer=sgd)"),
+                    Param("num_train", "int", 20_000, "generated training samples"),
+                    Param("num_test", "int", 4_000, "generated test samples"),
+                ),
+                defaults=MappingProxyType({"batch": 32, "test_batch": 500, "lr": 1e-3, "epochs": 3}),
             ),
         )
     }

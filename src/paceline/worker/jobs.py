@@ -59,6 +59,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     check(spec, applied)
     if spec.profile != "none":
         profile(parts, run)
+        log.write(Applied(values={**read_back(parts), "optimizer": applied["optimizer"]}, t=wall()))
         log.write(finished(parts))
         return world
     observe = Observer(run, world, log)

@@ -18,7 +18,7 @@ from paceline.worker.measure.clock import wall
 from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import Tally, finite
 from paceline.worker.step import Fed
-from paceline.worker.tasks.order import Piece, epoch_order, micro_pieces, sample_keys, training_pieces
+from paceline.worker.tasks.order import Ids, Piece, epoch_order, micro_pieces, sample_keys, training_pieces
 from paceline.worker.tasks.task import users_code
 
 _TRAINING = ("data", "forward", "backward", COMMUNICATION, "optimizer", "step")
@@ -60,20 +60,23 @@ def train(parts: Parts, observe: Observer) -> Tally:
     raise AssertionError("unreachable: the loop above returns")
 
 
+def augmented(parts: Parts, batch: Any, ids: Ids, epoch: int) -> Any:
+    """The batch as the task changes it, if it does. Keys are of the samples, so every world size sees the same pixels."""
+    if parts.task.augment is None:
+        return batch
+    keys = torch.from_numpy(sample_keys(ids, seed=parts.spec.seed, epoch=epoch))
+    return parts.task.augment(batch, keys.to(parts.world.device))
+
+
 def _steps(parts: Parts, pieces: Sequence[Piece], epoch: int) -> Iterator[tuple[int, Fed]]:
     """For each step the samples all ranks see in it, and this rank's micro-batches, which are fetched as the step asks for them."""
-    augment = parts.task.augment
     cut = [micro_pieces(piece, parts.spec.accumulate) for piece in pieces]
     batches = iter(parts.train.batches([Piece(ids, len(ids)) for micro in cut for ids in micro]))
 
     def fed(micro: Sequence[Any]) -> Fed:
         for index, ids in enumerate(micro):
             parts.watch.switch("data")
-            batch = next(batches)
-            if augment is not None:
-                keys = torch.from_numpy(sample_keys(ids, seed=parts.spec.seed, epoch=epoch))
-                batch = augment(batch, keys.to(parts.world.device))
-            yield batch, len(ids), index + 1 == len(micro)
+            yield augmented(parts, next(batches), ids, epoch), len(ids), index + 1 == len(micro)
 
     for piece, micro in zip(pieces, cut, strict=True):
         yield piece.num_global, fed(micro)

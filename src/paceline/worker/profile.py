@@ -18,6 +18,7 @@ from paceline.records.events import Finished
 from paceline.records.layout import RunDir
 from paceline.records.steady import WARMUP_STEPS
 from paceline.worker.assemble import Parts
+from paceline.worker.loop import augmented
 from paceline.worker.measure.accounts import BACKWARD, FORWARD, Accounts
 from paceline.worker.measure.clock import Stopwatch, wall
 from paceline.worker.measure.device import settle
@@ -97,27 +98,37 @@ def _passes(parts: Parts, num: int) -> Iterator[list[Piece]]:
 def _walk(parts: Parts, num: int, watch: _Switch) -> None:
     """The batches of a pass, phase by phase; which instrument listens to the phases is the caller's choice."""
     feed = parts.train if parts.spec.profile == "training" else parts.test
-    for pieces in _passes(parts, num):
+    for epoch, pieces in enumerate(_passes(parts, num)):
         batches = feed.batches(pieces)
         for piece in pieces:
             watch.switch("data")
-            _one(parts, next(batches), len(piece.ids), watch)
+            batch = next(batches)
+            if parts.spec.profile == "training":
+                batch = augmented(parts, batch, piece.ids, epoch)
+            _one(parts, batch, len(piece.ids), watch)
 
 
 def _one(parts: Parts, batch: Any, num: int, watch: _Switch) -> None:
     """One step as `EagerStep` takes it alone, without the scores it tallies."""
+    training = parts.spec.profile == "training"
+    if training:
+        watch.switch("optimizer")
+        parts.update.begin()
     watch.switch(FORWARD)
-    outputs = parts.task.forward(parts.model, batch)
-    if parts.spec.profile == "inference":
+    with parts.numbers.arithmetic():
+        outputs = parts.whole(batch)
+    if parts.numbers.looking:
+        parts.numbers.look(outputs)
+    if not training:
         return
     watch.switch("loss")
+    outputs = parts.numbers.whole(outputs)
     total, count = parts.task.loss_sum(outputs, batch, num)
-    loss = total / count
+    loss = parts.update.scaled(total / count)
     watch.switch(BACKWARD)
     loss.backward()
     watch.switch("optimizer")
-    parts.optimizer.step()
-    parts.optimizer.zero_grad(set_to_none=True)
+    parts.update()
 
 
 def _clean(parts: Parts, num: int) -> dict[str, Any]:

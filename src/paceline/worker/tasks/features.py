@@ -31,6 +31,7 @@ MEAN_LENGTH = 3.0663
 
 _ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "gelu": nn.GELU}
 _LOADERS = ("tensors", "dataset")
+_MOST_PASSES, _SURE = 3, 0.5  # of `early_exit`: passes through its extra layer, and the mean certainty that ends them
 
 
 class _Data(NamedTuple):
@@ -53,6 +54,30 @@ class _Samples(Dataset[tuple[Tensor, Tensor]]):
         return self.x[index], self.y[index]
 
 
+class EarlyExit(nn.Module):
+    """The same model with a layer in its middle that is applied until the batch is answered with certainty, 3 times at most.
+
+    How often is decided by a Python `if` on a number the model has just computed: what a static graph cannot hold, and
+    what it breaks at. The layer is applied once at least, so that every parameter has a gradient on every rank."""
+
+    def __init__(self, width: int, hidden: int, classes: int, activation: str) -> None:
+        super().__init__()
+        self.linear1 = nn.Linear(width, hidden)
+        self.norm = nn.BatchNorm1d(hidden)
+        self.activation = _ACTIVATIONS[activation]()
+        self.again = nn.Linear(hidden, hidden)
+        self.linear2 = nn.Linear(hidden, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        middle = self.activation(self.norm(self.linear1(x)))
+        for _ in range(_MOST_PASSES - 1):
+            middle = middle + self.activation(self.again(middle))
+            outputs = self.linear2(middle)
+            if outputs.softmax(dim=1).amax(dim=1).mean() > _SURE:
+                return outputs
+        return self.linear2(middle + self.activation(self.again(middle)))
+
+
 class Features:
     """Linear - BatchNorm - activation - Linear; the width and the number of classes are counted from the data."""
 
@@ -64,6 +89,7 @@ class Features:
         num_test: int = _NUM_TEST,
         activation: str = "relu",
         loader: str = "tensors",
+        early_exit: bool = False,
     ) -> None:
         counts = {"hidden": hidden, "num_train": num_train, "num_test": num_test}
         problems = [f"{name}={value}: must be at least 1" for name, value in counts.items() if value < 1]
@@ -80,12 +106,15 @@ class Features:
         self.num_test = num_test
         self.activation = activation
         self.loader = loader
+        self.early_exit = early_exit
 
     def model(self) -> nn.Module:
         if self.folder is None:
             width, classes = _WIDTH, _CLASSES
         else:
             width, classes = self._files.train_x.shape[1], int(self._files.train_y.max()) + 1
+        if self.early_exit:
+            return EarlyExit(width, self.hidden, classes, self.activation)
         return nn.Sequential(
             OrderedDict(
                 linear1=nn.Linear(width, self.hidden),

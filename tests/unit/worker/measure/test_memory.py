@@ -69,7 +69,7 @@ def looked_at(
         def fed() -> Any:
             for part in parts:  # noqa: B023
                 watch.switch("data")
-                yield part, len(part[0]), part is parts[-1]
+                yield part, len(part[0]), part is parts[-1]  # noqa: B023
 
         if look:
             with memory:
