@@ -21,7 +21,7 @@ TOGETHER: dict[str, Any] = {
     "on": "1x2", "launcher": "spawn", "device": "cpu", "threads": 2, "timeout": 90, "batch": 8, "test_batch": 3,
     "shuffle": False, "optimizer": "sgd", "lr": 0.5, "lr_decay": 1.0, "weight_decay": 0.25, "momentum": 0.5, "epochs": 2,
     "precision": "fp64", "buffers": "rank0", "seed": 5, "log_every": 2, "target": 100.0, "backend": "gloo",
-    "update": "foreach", "nesterov": True, "clip": 1e-3, "remat": "full",
+    "update": "foreach", "nesterov": True, "clip": 1e-9, "remat": "full",
 }  # fmt: skip
 # Settings shown by a run of their own.
 APART: dict[str, dict[str, Any]] = {
@@ -110,7 +110,7 @@ def test_what_was_asked_was_applied(record: paceline.Record) -> None:
     assert applied["optimizer"] == {
         "class": "SGD", "update": "foreach", "lr": 0.5, "weight_decay": 0.25, "momentum": 0.5, "nesterov": True,
     }  # fmt: skip
-    assert applied["clip"]["at"] == 1e-3 and applied["clip"]["steps"] == 6
+    assert applied["clip"]["at"] == 1e-9 and applied["clip"]["steps"] == 6
 
 
 def test_the_events_show_the_rest(record: paceline.Record) -> None:
