@@ -106,7 +106,7 @@ def test_what_was_asked_was_applied(record: paceline.Record) -> None:
     for name in ("device", "threads", "precision", "buffers", "backend", "remat"):
         assert applied[name] == TOGETHER[name], name
     assert applied["world_size"] == 2
-    assert applied["dtypes"] == {"parameters": ["float64"]}
+    assert applied["dtypes"] == {"parameters": ["float64"], "compute": ["float64"]}
     assert applied["optimizer"] == {
         "class": "SGD", "update": "foreach", "lr": 0.5, "weight_decay": 0.25, "momentum": 0.5, "nesterov": True,
     }  # fmt: skip

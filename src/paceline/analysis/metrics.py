@@ -24,7 +24,15 @@ _MEMORY = (
 )
 _SIZES = tuple(
     Metric(f"memory.sizes.{name}", f"memory of {title}", "bytes", "lower", "ratio", 0.02, compared=False, main=False)
-    for name, title in (("parameters", "parameters"), ("gradients", "gradients"), ("optimizer", "optimizer state"), ("activations", "activations"))
+    for name, title in (
+        ("parameters", "parameters"),
+        ("gradients", "gradients"),
+        ("optimizer", "optimizer state"),
+        ("activations", "activations"),
+    )
+)
+_TRAFFIC = Metric(
+    "traffic.bytes_per_step", "bytes sent a step", "bytes", "lower", "ratio", 0.02, compared=False, main=False
 )
 _ENERGY = Metric("energy.joules_per_sample", "energy per sample", "J", "lower", "ratio", 0.02, main=False)
 _COST = Metric("cost.total", "cost", "", "lower", "ratio", 0.02, compared=False, main=False)  # the wall time in money
@@ -104,6 +112,7 @@ def table(records: list[Record], quoted: Collection[str] = ()) -> tuple[Metric, 
         replace(_loss("train"), compared=False),
         *_MEMORY,
         *_SIZES,
+        _TRAFFIC,
         _ENERGY,
         _COST,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.analysis import cells, metrics
+from paceline.analysis import cells, formats, metrics
 from paceline.analysis.attribution import points
 from paceline.analysis.compare import ALPHA, MIN_RUNS, Question, compare, size_in_words
 from paceline.analysis.headline import Evidence, headline
@@ -98,7 +98,7 @@ def _notes(study: StudyRecord, found: Sequence[CellFinding], records: Sequence[R
     unsteady = sum(not (record.plain.get("steady") or {"steady": True})["steady"] for record in timed)
     if unsteady:
         notes.append(f"Throughput of {unsteady} runs includes warm-up: they have no step beyond it.")
-    return [*study.plan.notes, *notes, *_evaluated(records), *_slow_notes(found)]
+    return [*study.plan.notes, *notes, *_evaluated(records), *formats.notes(study), *_slow_notes(found)]
 
 
 def _target(records: Sequence[Record]) -> float | None:

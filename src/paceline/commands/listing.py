@@ -50,7 +50,7 @@ def tasks() -> Rows:
     for entry in BUILTIN.values():
         params = ", ".join(f"{param.name}={param.default} ({param.about})" for param in entry.params)
         defaults = " ".join(f"{name}={value}" for name, value in entry.defaults.items())
-        rows.append([entry.name, entry.about, params.replace("False", "false"), defaults])
+        rows.append([entry.name, entry.about, params.replace("False", "false").replace("True", "true"), defaults])
     return ["task", "what it is", "its parameters", "its defaults"], rows
 
 

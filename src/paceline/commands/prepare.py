@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from paceline.base.errors import BadInput
+from paceline.base.errors import BadInput, RunFailed
 from paceline.base.files import scratch
 from paceline.base.names import nearest
 from paceline.records.facts import TaskFacts
@@ -17,6 +17,7 @@ from paceline.spec import settings
 from paceline.spec.host import Host, here
 from paceline.spec.resolve import check_values, parameters, resolve, split
 from paceline.spec.rule import DataShape, Known
+from paceline.spec.rules_precision import NEED_FACTS
 from paceline.spec.run import Spec
 from paceline.spec.tasks import BUILTIN, Param, task_file
 from paceline.study.execute import describe
@@ -40,6 +41,31 @@ def words(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
+class Looks:
+    """The describe jobs of one command, each made once: a study asks for the same task again and again."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, TaskFacts] = {}
+        self.seconds = 0.0
+
+    @property
+    def first(self) -> TaskFacts | None:
+        return next(iter(self._found.values()), None)
+
+    def at(self, task: str, params: dict[str, Any], given: settings.Settings) -> TaskFacts:
+        """`given` is looked at for the folder of the data, the seed of the weights and the time it may take."""
+        data = given.data and Path(given.data).expanduser().resolve()
+        key = repr((sorted((name, str(value)) for name, value in params.items()), data))
+        if key not in self._found:
+            began = time.monotonic()
+            with scratch() as folder:
+                self._found[key] = describe(
+                    task, params, data=given.data, seed=given.seed, timeout_s=given.timeout, run=RunDir(folder / "describe")
+                )  # fmt: skip
+            self.seconds += time.monotonic() - began
+        return self._found[key]
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A task whose parameters and data kind are known: ready to make specs of it."""
@@ -48,19 +74,40 @@ class Prepared:
     params: tuple[Param, ...]
     defaults: Mapping[str, Any]
     known: Known
-    facts: TaskFacts | None = None
     source_sha256: str | None = None
-    described_s: float = 0.0  # how long the look into a user's task took
+    looks: Looks = field(default_factory=Looks)
 
-    def spec(self, asked: Mapping[str, Any]) -> Spec:
-        """The complete spec for these words, or BadInput with every problem."""
+    @property
+    def facts(self) -> TaskFacts | None:
+        return self.looks.first
+
+    @property
+    def described_s(self) -> float:
+        """How long the looks into the task took."""
+        return self.looks.seconds
+
+    def spec(self, asked: Mapping[str, Any], *, look: bool = True) -> Spec:
+        """The complete spec for these words, or BadInput with every problem.
+
+        Where layers or GPUs decide (fp8), the rules that need no look come first: a look takes seconds. `look=False`: only those.
+        """
         own, rest = split(asked)
         values, wrong = parameters(self.params, rest, task=self.task)
         wrong = check_values(own) + wrong
         if wrong:
             raise BadInput(wrong)
+        spec = self._resolved(own, values, self.known)
+        if not look or spec.precision not in NEED_FACTS:
+            return spec
+        try:
+            facts = self.looks.at(self.task, rest, spec)
+        except RunFailed as error:
+            raise BadInput(error.why) from error
+        return self._resolved(own, values, replace(self.known, linear=facts.linear, capability=facts.capability))
+
+    def _resolved(self, own: Mapping[str, Any], values: Mapping[str, Any], known: Known) -> Spec:
         return resolve(
-            self.task, own, params=values, defaults=self.defaults, known=self.known, source_sha256=self.source_sha256
+            self.task, own, params=values, defaults=self.defaults, known=known, source_sha256=self.source_sha256
         )
 
 
@@ -83,13 +130,10 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host) -> Prepared:
     if host.torch is None:
         raise BadInput("training needs torch, and it is not installed in this Python: pip install torch")
     name = f"{path}:{wanted}" if wanted else str(path)
-    began = time.monotonic()
-    with scratch() as folder:
-        facts = describe(
-            name, rest, data=given.data, seed=given.seed, timeout_s=given.timeout, run=RunDir(folder / "describe")
-        )
+    looks = Looks()
+    facts = looks.at(name, rest, given)
     known = Known(host, DataShape(facts.train.kind), facts.knows_better)
-    return Prepared(name, facts.params, facts.defaults, known, facts, facts.source_sha256, time.monotonic() - began)
+    return Prepared(name, facts.params, facts.defaults, known, facts.source_sha256, looks)
 
 
 def _task_path(task: str) -> tuple[Path, str]:

@@ -134,7 +134,7 @@ def _unpack(blob: bytes, archive: str, sizes: Mapping[str, int], folder: Path) -
     """The files of `sizes`, wherever in the archive they lie; links and everything else in it are passed over."""
     missing = dict(sizes)
     try:
-        with tarfile.open(fileobj=io.BytesIO(blob), mode="r:*") as tar:
+        with tarfile.open(fileobj=io.BytesIO(blob), mode="r:gz") as tar:
             for member in tar:
                 name = member.name.rpartition("/")[2]
                 if not member.isreg() or name not in missing or member.size != missing[name]:
@@ -144,7 +144,8 @@ def _unpack(blob: bytes, archive: str, sizes: Mapping[str, int], folder: Path) -
                 write_bytes(folder / name, content.read())
                 del missing[name]
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise RunFailed(f"{archive}: cannot be unpacked ({error})", kind="checksum") from None
+        why = " ".join(str(error).split())
+        raise RunFailed(f"{archive}: cannot be unpacked ({why})", kind="checksum") from None
     if missing:
         name, size = next(iter(missing.items()))
         raise RunFailed(f"{archive}: no file {name} of {size} bytes in it", kind="checksum")

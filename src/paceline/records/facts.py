@@ -1,4 +1,4 @@
-"""What the short `describe` job found out about a user's task, for the rules and for the parent's parsing."""
+"""What the short `describe` job found out about a task and its GPUs, for the rules and for the parent's parsing."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ class TaskFacts:
     knows_better: bool  # which way its score is good: a target needs that
     source_sha256: str | None  # the task's file and the modules beside it
     layers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    capability: tuple[int, int] | None = None  # of the GPUs torch sees here, the least; None: none
+
+    @property
+    def linear(self) -> tuple[tuple[int, int], ...]:
+        """The shapes of torch's own linear layers, (out, in)."""
+        return tuple((*layer["shapes"][0],) for layer in self.layers if layer["type"] == "Linear" and layer["shapes"])
 
     def plain(self) -> dict[str, Any]:
         return {"schema": 1, **asdict(self)}
@@ -39,4 +45,6 @@ class TaskFacts:
         value = {k: v for k, v in value.items() if k != "schema"}
         value["params"] = tuple(Param(**p) for p in value["params"])
         value["train"], value["test"] = DataFacts(**value["train"]), DataFacts(**value["test"])
+        if value.get("capability") is not None:
+            value["capability"] = tuple(value["capability"])
         return cls(**value)

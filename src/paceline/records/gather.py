@@ -150,6 +150,7 @@ def _rank_row(rank: _Rank, ended: Ended) -> dict[str, Any]:
         "time": rank_parts(rank.started, done, ended.span) if done and rank.started else None,
         "hidden_s": done.hidden_s if done else None,
         "late": done.late or None if done else None,
+        "traffic": done.traffic or None if done else None,
     }
 
 
@@ -191,6 +192,12 @@ def _time(ranks: Sequence[_Rank], spec: Spec, ended: Ended) -> dict[str, Any]:
     if spec.target is not None:
         time["to_target_s"] = _to_target(ranks[0], spec.target, ended.started_t)
     return time
+
+
+def _traffic(rows: Sequence[dict[str, float]]) -> dict[str, float] | None:
+    """Of the rank that gives most to the messages of a step; that of one rank alone is none."""
+    told = [row for row in rows if row]
+    return max(told, key=lambda row: row["bytes_per_step"]) if told else None
 
 
 def _to_target(rank: _Rank, target: float, started_t: float) -> float | None:
@@ -243,6 +250,7 @@ def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]
         "throughput": speed.throughput,
         "steady": {"steady": speed.steady, "dropped_steps": speed.dropped_steps, "rule": RULE},
         "memory": memory([rank.finished.memory for rank in ranks if rank.finished]),
+        "traffic": _traffic([rank.finished.traffic for rank in ranks if rank.finished]),
         "energy": energy([rank.finished.energy if rank.finished else {} for rank in ranks], samples),
         "cost": cost(spec, ended.wall_s),
         "weights": str(run.weights) if run.weights.exists() else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from paceline.records.formats import left_out, left_out_in_words
 from paceline.records.limits import GROUPS, bound, bound_in_words, late_in_words, stragglers
 from paceline.records.record import Record
 from paceline.report import format as show
@@ -181,6 +182,9 @@ def facts(record: Record) -> Lines:
     if throughput:
         warm = "" if steady.get("steady", True) else " (with warm-up: there was no step beyond it)"
         rows.append(("throughput", f"{show.number(throughput, 'samples/s')}{warm}"))
+    num, of = left_out(record)
+    if num:
+        rows.append(("fp16", left_out_in_words(num, of)))
     rows += _energy(_dict(record.plain.get("energy"))) + _cost(_dict(record.plain.get("cost")))
     for name, key in (("weights", "weights"), ("run directory", "run_dir")):
         if record.plain.get(key):

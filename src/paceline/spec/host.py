@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAMS = ("mpirun", "sbatch", "srun")
-PACKAGES = ("accelerate", "mpi4py")
+PACKAGES = ("accelerate", "mpi4py", "torchao")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,9 @@ class Known:
     host: Host
     train: DataShape | None = None
     knows_better: bool = True
+    # Of a `describe` job, where there was one: the shapes of linear layers' weights, and the capability of the GPUs (the least).
+    linear: tuple[tuple[int, int], ...] | None = None
+    capability: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

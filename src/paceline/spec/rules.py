@@ -1,6 +1,6 @@
 """The table of what cannot be done together, and why. Flat: no rule calls another, none changes a spec.
 
-Two stages: on the spec and the machine; and, for a user's task, on what its `describe` job found as well.
+Two stages: on the spec and the machine; and, for a user's task or a format that depends on layers, on what a `describe` job found.
 """
 
 from __future__ import annotations
@@ -151,6 +151,7 @@ def check(spec: Spec, known: Known) -> list[str]:
     words = {
         **spec.plain(), "machines": topology.machines, "processes": topology.processes, "world_size": topology.world_size,
         "memory_gib": host.memory_bytes / GIB, "torch": host.torch, "cores": host.cores, "usable_gpus": host.usable_gpus,
-        "inner": spec.inner, "queue_words": " ".join(queue_words(spec)),
+        "inner": spec.inner, "queue_words": " ".join(queue_words(spec)), "num_linear": len(known.linear or ()),
+        "capability": ".".join(map(str, known.capability or ())),
     }  # fmt: skip
     return [f"{rule.why.format_map(words)} (rule: {rule.name})" for rule in RULES if rule.breaks(spec, known)]

@@ -154,7 +154,7 @@ BUILTIN: Mapping[str, TaskEntry] = MappingProxyType(
                     Param("rows", "int", 1_000, "rows of each table"),
                     Param("dim", "int", 16, "numbers in a row"),
                     Param("hidden", "int", 64, "width of the hidden layer"),
-                    Param("sparse", "bool", False, "true: gradients of the rows used only (optimizer=sgd)"),
+                    Param("sparse", "bool", False, "true: gradients hold the rows a batch used, nothing else"),
                     Param("num_train", "int", 20_000, "generated training samples"),
                     Param("num_test", "int", 4_000, "generated test samples"),
                 ),

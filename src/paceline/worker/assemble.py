@@ -20,23 +20,29 @@ from paceline.worker.measure.arrivals import Arrivals
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.energy import Meter
 from paceline.worker.measure.memory import Memory
-from paceline.worker.seed import mixed, seed_everything
-from paceline.worker.sharding.build import shard
+from paceline.worker.measure.traffic import Traffic
+from paceline.worker.seed import kept, mixed, seed_everything
+from paceline.worker.sharding.build import not_as_asked, shard
+from paceline.worker.sharding.lookup import Exchange
 from paceline.worker.sharding.replicate import same_start
+from paceline.worker.sharding.rhythm import check_rhythm
 from paceline.worker.sharding.sharding import Sharding
+from paceline.worker.sharding.tables import build_cut
 from paceline.worker.sharding.units import units
 from paceline.worker.sharding.whole import Whole
 from paceline.worker.step import Step
 from paceline.worker.steps import build_step
 from paceline.worker.tasks.feed import Feed, make_feed
 from paceline.worker.tasks.task import Task, users_code
-from paceline.worker.transform import accelerated, optim, precision, remat
-from paceline.worker.transform.scale import LossScale
+from paceline.worker.transform import accelerated, fp8, optim, precision, remat
+from paceline.worker.transform.flow import Flow
+from paceline.worker.transform.scale import LossScale, nothing_trained
 from paceline.worker.transform.schedule import length, rate, top_lr
+from paceline.worker.transform.sparse import sparse_parameters
 from paceline.worker.update import Update
 from paceline.worker.world.collectives import agree
 from paceline.worker.world.join import World
-from paceline.worker.wrapped_step import AcceleratedStep, Guarded, a_sample_for_every_rank
+from paceline.worker.wrapped_step import AcceleratedStep, Guarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,7 @@ class Parts:
     arrivals: Arrivals
     memory: Memory
     energy: Meter
+    traffic: Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,43 +79,53 @@ def load_data(spec: Spec, task: Task, *, rank: int) -> Feeds:
     assert isinstance(spec.threads, int)
     torch.set_num_threads(spec.threads)
     seed_everything(spec.seed)  # data a task draws at random is the same on every rank
-    return Feeds(*(_feed(spec, task, split, rank) for split in ("train", "test")))
+    own = 0 if spec.sharding == "tensor" else rank  # ranks that see the same samples must see them alike
+    return Feeds(*(_feed(spec, task, split, own) for split in ("train", "test")))
 
 
 def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatch, host: HostMemory) -> Parts:
-    dtype = precision.dtype(spec)
+    precision.set_products(spec, world.device)
     seed_everything(spec.seed)  # before the model: every rank draws the same weights
-    model = task.build_model()
+    model = build_cut(task, Exchange(world, watch), split=spec.table_split) if spec.sharding == "embedding" else task.build_model()
     # before the optimizer, which holds on to the tensors it is given
-    model = model.to(device=world.device, dtype=dtype)
+    model = model.to(device=world.device, dtype=precision.dtype(spec))
     same_start(model, world)
     for split, feed in (("train", feeds.train), ("test", feeds.test)):
         _same_length(feed, world, what=f"{task.name}: {split}_data()")
-        feed.place(lambda value: precision.cast(value, to=dtype, device=world.device))
-    flow = precision.Flow(model) if precision.is_mixed(spec) else None
-    whole = Whole(model, task)
+        feed.place(lambda value: precision.cast(value, to=precision.data_dtype(spec), device=world.device))
+    check_rhythm(feeds.train.num, spec, world)
+    whole = Whole(model, task, precision.entrance(spec, world.device))
+    float8 = None
+    if spec.precision == "fp8":  # after the weights are where they stay: layers are replaced, and keep them
+        float8 = fp8.convert(whole, world.device)
+        model = whole.model
+    flow = Flow(model) if spec.wrap == "none" else None
     remat.apply(
         spec, model, units(task, model)
     )  # before sharding, whose hooks must be outside of what is computed again
     sharded = shard(spec, task, whole, world, watch)
-    optimizer = optim.build(model.parameters(), spec)  # after sharding, which may replace parameters
-    numbers = precision.Numbers(spec, world.device, flow)
+    optimizer = optim.build(
+        model.parameters(), spec, sparse=sparse_parameters(model)
+    )  # after sharding, which may replace parameters
+    numbers = precision.Numbers(
+        spec, world.device, flow, by_policy=spec.sharding == "fsdp", float8=float8, aside=lambda: kept(world.device),
+    )  # fmt: skip
     run = length(spec, feeds.train.num)
     update = Update(
         optimizer, sharded.sharding, lambda iteration: rate(spec, run, iteration), clip=spec.clip,
         scale=LossScale() if spec.precision == "fp16" and spec.wrap == "none" else None,
     )  # fmt: skip
     if spec.wrap == "accelerate":
-        a_sample_for_every_rank(feeds.train.num, spec, world)
         step: Step = _accelerated(spec, task, model, update, world, watch)
     else:
-        step = build_step(spec, task, sharded, update, numbers, world, watch)
-    seed_everything(spec.seed, rank=world.rank)  # after the model: from here on each rank has a stream of its own
+        step = build_step(spec, task, whole, sharded, update, numbers, world, watch)
+    # After the model: from here on each rank has a stream of its own, but ranks that see the same samples draw the same.
+    seed_everything(spec.seed, rank=sharded.sharding.share.index)
     allocator, why = (Cuda(world.device), None) if world.device.type == "cuda" else host
     memory = Memory(model, optimizer, allocator, why, watch)
     return Parts(
         spec, world, task, model, whole, numbers, sharded.sharding, optimizer, update, step, feeds.train, feeds.test, watch,
-        Arrivals(world, watch), memory, Meter(world.device, leads=world.local_rank == 0),
+        Arrivals(world, watch), memory, Meter(world.device, leads=world.local_rank == 0), Traffic(world),
     )  # fmt: skip
 
 
@@ -119,7 +136,7 @@ def _accelerated(
 
     So evaluation is in the format of the weights, which under mixed precision is fp32.
     """
-    flow = precision.Flow(model)
+    flow = Flow(model)
     prepared = accelerated.prepare(Guarded(model, task, flow), update.optimizer, spec, world)
     return AcceleratedStep(prepared, task, update, flow, world, watch, precision=spec.precision)
 
@@ -138,14 +155,16 @@ def _same_length(feed: Feed, world: World, *, what: str) -> None:
         raise RunFailed(f"{what} gave {smallest} samples on one rank and {largest} on another", kind="data")
 
 
-def read_back(parts: Parts) -> dict[str, Any]:
+def read_back(parts: Parts, computed: tuple[str, ...] = ()) -> dict[str, Any]:
     """From the objects themselves: this is the evidence. `graph` and `kernel` are all this version has; `buffers` is the rule used.
 
-    What layers computed in is known after the first step, so mixed precision shows only then.
+    What layers computed in is known after the first step, so mixed precision shows only then; a rank that had no sample in any
+    step is told it (`computed`).
     """
     group = parts.optimizer.param_groups[0]
     dtypes = precision.floating(parts.model.parameters())
-    computed = parts.step.computed
+    computed = parts.step.computed or computed
+    numbers = parts.numbers.read_back()
     return {
         "world_size": parts.world.size,
         "backend": parts.world.backend,
@@ -153,17 +172,19 @@ def read_back(parts: Parts) -> dict[str, Any]:
         "device": parts.world.device.type,
         "threads": torch.get_num_threads(),
         "dtypes": {"parameters": dtypes, **({"compute": list(computed)} if computed else {})},
-        "precision": precision.word(dtypes, computed),
+        "precision": precision.word(
+            dtypes, computed, tf32=any(numbers["tf32"].values()), fp8=bool(numbers.get("fp8", {}).get("ran"))
+        ),
+        **numbers,
         **parts.step.read_back(),
         **parts.update.read_back(),
-        "graph": "eager",
         "remat": remat.read_back(parts.model),
         "kernel": "torch",
         "sharding": parts.sharding.word,
         "exchange": parts.sharding.read_back(),
         "buffers": parts.spec.buffers,
         "optimizer": {
-            "class": type(parts.optimizer).__name__,
+            **optim.classes(parts.optimizer),
             "update": optim.way(parts.optimizer),
             **{name: group[name] for name in ("lr", "weight_decay", "momentum", "nesterov") if name in group},
         },
@@ -188,8 +209,10 @@ def check(spec: Spec, applied: dict[str, Any]) -> None:
         "sharding": spec.sharding, "remat": spec.remat,
     }  # fmt: skip
     wrong = [f"{name} {want}, got {applied[name]}" for name, want in asked.items() if applied[name] != want]
-    if applied["optimizer"]["class"].lower() != spec.optimizer:
+    wrong += _products(spec, applied)
+    if applied["optimizer"]["class"].lower().removeprefix("sparse") != spec.optimizer:
         wrong.append(f"optimizer {spec.optimizer}, got {applied['optimizer']['class']}")
+    wrong += not_as_asked(spec, applied.get("exchange", {}))
     update: dict[str, Any] = applied["optimizer"]
     for name, want in (
         ("lr", top_lr(spec)),
@@ -201,8 +224,23 @@ def check(spec: Spec, applied: dict[str, Any]) -> None:
         raise RunFailed(f"asked for {'; '.join(wrong)}", kind="mismatch")
 
 
+def _products(spec: Spec, applied: dict[str, Any]) -> list[str]:
+    """Convolutions and matrix products may each be rounded to TF32 without a word in any dtype."""
+    want = spec.precision == "tf32"
+    got: dict[str, bool] = applied.get("tf32", {})
+    return [f"tf32={want} for a {name}, got {found}" for name, found in got.items() if found != want]
+
+
 def check_steps(spec: Spec, seen: dict[str, Any]) -> None:
     """The same for what only the steps could show."""
+    wrong = _products(spec, seen)  # the task's own code ran since they were set
+    wrong += not_as_asked(spec, seen["exchange"], after_steps=True)
+    if not wrong and seen["precision"] != spec.precision:
+        wrong.append(f"precision {spec.precision}, got {seen['precision']}")
+    if wrong:
+        raise RunFailed(f"asked for {'; '.join(wrong)} after the last step", kind="mismatch")
+    if why := nothing_trained(seen.get("scaler") or seen.get("accelerate")):
+        raise RunFailed(why, kind="nonfinite")
     if seen["accumulate"] != spec.accumulate:
         raise RunFailed(
             f"asked for accumulate={spec.accumulate}, but no rank's step had more than {seen['accumulate']} micro-batches: the data "

@@ -35,7 +35,7 @@ def evaluate(
     whole.model.eval()
     pieces = _pieces(feed.num, spec, sharding)
     asked = [piece if len(piece.ids) else _STAND_IN for piece in pieces]
-    with torch.no_grad():
+    with torch.no_grad(), numbers.scoring():
         for piece, batch in zip(pieces, feed.batches(asked), strict=True):
             num = len(piece.ids)
             outputs = numbers.whole(whole(batch))

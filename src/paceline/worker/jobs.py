@@ -19,6 +19,7 @@ from paceline.spec.settings import names
 from paceline.worker.assemble import Parts, assemble, check, check_steps, load_data, read_back
 from paceline.worker.loop import train
 from paceline.worker.measure.allocator import host_memory
+from paceline.worker.measure.cap import Cap, bytes_of
 from paceline.worker.measure.clock import Stopwatch, wall
 from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import LOSS
@@ -29,7 +30,7 @@ from paceline.worker.seed import seed_everything
 from paceline.worker.tasks.feed import TensorFeed, make_feed
 from paceline.worker.tasks.load import find, load_task, source_digest, values_for
 from paceline.worker.tasks.task import Task, better_of, users_code, usual_score
-from paceline.worker.world.collectives import agree
+from paceline.worker.world.collectives import agree, largest, spread_json
 from paceline.worker.world.env import Identity, announce
 from paceline.worker.world.join import World, check_identity, join
 from paceline.worker.world.pulse import OnLoss
@@ -40,6 +41,9 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     spec = Spec.model_validate(read_json(run.spec))
     load_libraries(spec)
     host = host_memory()  # before there is anything worth counting
+    cap = Cap()
+    if spec.memory_cap and spec.device == "cpu":
+        cap.on_host(spec.memory_cap)
     watch.switch(f"{STARTUP}data")
     check_identity(identity, spec)
     task = load_task(spec.task, spec.params, spec.data)
@@ -48,18 +52,21 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     world = join(identity, spec, run, on_loss)
     watch.switch(f"{STARTUP}model")
     watch = following(watch, world.device)
+    if spec.memory_cap and spec.device == "cuda":
+        cap.on_device(spec.memory_cap, world.device)
     if (
         spec.wrap == "accelerate" and world.size > 1
     ):  # alone it needs nothing, and told more it would wrap one process for many
         announce(identity, local_world_size=spec.topology.processes, on_cpu=spec.device == "cpu")
     parts = assemble(spec, task, feeds, world, watch, host)
     same_source(task, spec)
-    applied = read_back(parts)
+    applied = {**read_back(parts), "memory_cap": cap.nbytes}
     log.write(Applied(values=applied, t=wall()))
     check(spec, applied)
+    check_cap(spec, applied)
     if spec.profile != "none":
         profile(parts, run)
-        log.write(Applied(values={**read_back(parts), "optimizer": applied["optimizer"]}, t=wall()))
+        log.write(Applied(values={**applied, **read_back(parts), "optimizer": applied["optimizer"]}, t=wall()))
         log.write(finished(parts))
         return world
     observe = Observer(run, world, log)
@@ -72,16 +79,22 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     watch.switch("checkpoint")
     energy = parts.energy.stop()
     # Some things only the steps could tell; the optimizer stays as it began, because its learning rate may decay.
+    first = spread_json(list(parts.step.computed), world)  # rank 0 always has a sample
+    assert isinstance(first, list)
     seen = {
-        **read_back(parts),
+        **read_back(parts, tuple(first)),
+        "memory_cap": cap.nbytes,
         "optimizer": applied["optimizer"],
         "accumulate": agree(parts.step.num_micro(), world)[1],
     }
+    if spec.sync_every > 1 and seen["clip"]:  # each rank clipped gradients of its own
+        steps, longest = largest([seen["clip"]["steps"], seen["clip"]["longest"]], world)
+        seen["clip"] |= {"steps": int(steps), "longest": longest}
     log.write(Applied(values=seen, t=wall()))
     check_steps(spec, seen)
-    digest = fingerprint(parts.model)
-    if world.rank == 0:
-        save(parts.model, run.weights)
+    check_cap(spec, seen)
+    digest = fingerprint(parts.model, parts.sharding.in_parts)
+    save(parts.model, run.weights, in_parts=parts.sharding.in_parts, writes=world.rank == 0)
     watch.switch("shutdown")
     watch.settle()
     observe.close()
@@ -90,13 +103,20 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     log.write(
         Finished(
             parts=parts.arrivals.split(clock), startup=startup, hidden_s=parts.step.hidden_s(), late=parts.arrivals.late(),
-            energy=energy, ahead_s=parts.arrivals.ahead_s,
+            energy=energy, ahead_s=parts.arrivals.ahead_s, traffic=parts.traffic.per_step(),
             training_s=training_s, memory=parts.memory.close(data_bytes=_data_bytes(parts)), weights_hash=digest,
-            num_parameters=sum(p.numel() for p in parts.model.parameters()),
+            num_parameters=parts.sharding.num_parameters(),
             score={"name": main, "better": better_of(task, main)}, t=wall(),
         )
     )  # fmt: skip
     return world
+
+
+def check_cap(spec: Spec, applied: dict[str, Any]) -> None:
+    """asked == got, as the system has it; of a GPU torch keeps a share, which is right to the byte but for rounding."""
+    want, got = bytes_of(spec.memory_cap) if spec.memory_cap else None, applied["memory_cap"]
+    if (want is None) != (got is None) or (want and abs(want - got) > 1 << 10):
+        raise RunFailed(f"asked for memory_cap={spec.memory_cap}, but {got} bytes are in force", kind="mismatch")
 
 
 def load_libraries(spec: Spec) -> None:
@@ -126,7 +146,7 @@ def same_source(task: Task, spec: Spec) -> None:
 
 
 def describe(run: RunDir) -> None:
-    """Import the user's task and say what the parent must know: parameters, sizes, defaults. Writes facts.json."""
+    """Import a task and say what the parent must know: parameters, sizes, defaults, layers, the GPUs. Writes facts.json."""
     asked: dict[str, Any] = read_json(run.request)
     found = find(asked["task"])
     known = [param.name for param in found.params]
@@ -161,7 +181,7 @@ def describe(run: RunDir) -> None:
         train=_data_facts(task, "train"), test=_data_facts(task, "test"),
         num_parameters=sum(p.numel() for p in model.parameters()),
         source_sha256=source_digest(found.source) if found.source else None,
-        knows_better=task.better is not None or task.score is usual_score, layers=_layers(model),
+        knows_better=task.better is not None or task.score is usual_score, layers=_layers(model), capability=_capability(),
     )  # fmt: skip
     write_json(run.facts, facts.plain())
 
@@ -172,6 +192,13 @@ def _data_facts(task: Task, split: str) -> DataFacts:
         data = task.train_data() if split == "train" else task.test_data()
         feed = make_feed(data, what=what, collate=task.collate)
     return DataFacts(feed.kind, feed.num)
+
+
+def _capability() -> tuple[int, int] | None:
+    """Of the GPUs here, the least: ranks are spread over all of them."""
+    if not torch.cuda.is_available():
+        return None
+    return min(torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count()))
 
 
 def _layers(model: torch.nn.Module) -> list[dict[str, Any]]:

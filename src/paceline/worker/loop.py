@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -37,10 +38,7 @@ def train(parts: Parts, observe: Observer) -> Tally:
             pieces = pieces[: spec.steps - pace.iteration]
         with users_code(parts.task.name, parts.task.source):
             for num_global, fed in _steps(parts, pieces, epoch):
-                if parts.memory.looks:
-                    with parts.memory:
-                        parts.step(fed, pace.window)
-                else:
+                with parts.traffic, parts.memory if parts.memory.looks else contextlib.nullcontext():
                     parts.step(fed, pace.window)
                 pace.after_step(epoch, num_global)
         pace.mark(epoch)

@@ -5,17 +5,19 @@ The first event is written before torch is imported, so that start-up is seen fr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import traceback
 from collections.abc import Callable
 
-from paceline.base.errors import BadInput, RunFailed
-from paceline.base.files import open_log, write_json
+from paceline.base.errors import BadInput, PacelineError, RunFailed
+from paceline.base.files import open_log, read_json, write_json
 from paceline.records.events import Broke, EventLog, Started
 from paceline.records.layout import RunDir
 from paceline.records.split import STARTUP
+from paceline.worker.measure.cap import ran_out
 from paceline.worker.measure.clock import Stopwatch, wall
 from paceline.worker.world.env import Identity, meeting
 
@@ -64,10 +66,17 @@ def train_job(run: RunDir, identity: Identity, *, own_log: bool) -> None:
         leave(run_training(run, identity, log, watch, lost))
     except BaseException as error:
         traceback.print_exc()
-        failure = _as_failure(error)
+        failure = ran_out(error, rank=identity.rank, cap=_cap(run)) or _as_failure(error)
         log.write(Broke(kind=failure.kind, why=failure.why, rank=identity.rank, t=wall()))
         leave_now(1)
     leave_now(0)
+
+
+def _cap(run: RunDir) -> str | None:
+    """As it was asked for; a spec that cannot be read is another failure than this one."""
+    with contextlib.suppress(PacelineError, AttributeError):
+        return read_json(run.spec).get("memory_cap")
+    return None
 
 
 def preflight_job(run: RunDir) -> None:

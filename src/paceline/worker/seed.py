@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Generator
 
 import numpy as np
 import torch
@@ -19,3 +21,15 @@ def seed_everything(seed: int, *, rank: int = 0) -> None:
     random.seed(own)
     np.random.seed(own)
     torch.manual_seed(own)
+
+
+@contextlib.contextmanager
+def kept(device: torch.device) -> Generator[None]:
+    """What is drawn inside leaves the streams as they were: for a look at the model that is no part of the training."""
+    plain, of_numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        try:
+            yield
+        finally:
+            random.setstate(plain)
+            np.random.set_state(of_numpy)

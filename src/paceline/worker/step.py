@@ -40,6 +40,14 @@ class Step(Protocol):
         """What it can say of itself for the record."""
         ...
 
+    def num_made(self) -> int | None:
+        """How often it stopped to make a graph so far; None where it makes none."""
+        ...
+
+    def finish(self) -> dict[str, Any] | None:
+        """After the last step: what making its graphs took, where it has any; it keeps nothing open."""
+        ...
+
 
 class EagerStep:
     """Forward, loss, backward for each micro-batch, then one reduction and one update."""
@@ -53,7 +61,7 @@ class EagerStep:
         self.forward, self.task, self.update, self.sharding = forward, task, update, sharding
         self.numbers, self.watch = numbers, watch
         self._num_micro = 0
-        self._talks = num_ranks > 1
+        self._talks = sharding.meets
         # Alone and in one piece, the mean's gradient directly; otherwise the sum's, divided at the end by what was really seen.
         self._in_one_piece = num_ranks == 1 and accumulate == 1
         self._unit = batch if numbers.half else 1
@@ -95,7 +103,13 @@ class EagerStep:
         return self.sharding.hidden_s()
 
     def read_back(self) -> dict[str, Any]:
-        return {"wrap": "none"}
+        return {"wrap": "none", "graph": "eager", "graph_of": None}
+
+    def num_made(self) -> int | None:
+        return None
+
+    def finish(self) -> dict[str, Any] | None:
+        return None
 
     def num_micro(self) -> int:
         return self._num_micro

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.sharding.build import Sharded
+from paceline.worker.sharding.whole import Whole
 from paceline.worker.step import EagerStep, Step
 from paceline.worker.tasks.task import Task
 from paceline.worker.transform.precision import Numbers
@@ -14,11 +14,35 @@ from paceline.worker.world.join import World
 
 
 def build_step(
-    spec: Spec, task: Task, sharded: Sharded, update: Update, numbers: Numbers, world: World, watch: Stopwatch
+    spec: Spec, task: Task, whole: Whole, sharded: Sharded, update: Update, numbers: Numbers, world: World, watch: Stopwatch
 ) -> Step:
-    if spec.graph != "eager":
-        raise RunFailed(f"graph={spec.graph}: not built yet", kind="mismatch")
-    return EagerStep(
+    eager = EagerStep(
         sharded.module, task, update, sharded.sharding, numbers, watch,
         num_ranks=world.size, batch=spec.batch, accumulate=spec.accumulate,
     )  # fmt: skip
+    return eager if spec.graph == "eager" else _with_graph(spec, eager, whole, sharded)
+
+
+def _with_graph(spec: Spec, eager: EagerStep, whole: Whole, sharded: Sharded) -> Step:
+    """Imports of its own: torch's compiler takes a second, which nobody else should pay."""
+    from paceline.worker.captured_step import CapturedStep
+    from paceline.worker.graph_step import ModelGraphStep
+    from paceline.worker.measure.compiles import Compiles
+    from paceline.worker.transform.graph import ColdCompiler, Exported, compiled
+    from paceline.worker.whole_step import CompiledStep
+
+    assert isinstance(spec.threads, int)
+    compiles, compiler = Compiles(eager.watch), ColdCompiler(spec.threads)
+    moves_beta = spec.schedule == "onecycle" and spec.optimizer in ("adam", "adamw")
+    match spec.graph, spec.graph_of:
+        case "captured", _:
+            return CapturedStep(eager, whole, compiles, moves_beta=moves_beta)
+        case "compile", "step":
+            return CompiledStep(eager, whole, compiles, compiler, moves_beta=moves_beta)
+        case "export", _:
+            return ModelGraphStep(
+                Exported(sharded.module, lambda: compiles.making(graphs=1)), eager, whole, compiles, compiler
+            )
+        case _:
+            # What the step calls in training, whatever wraps the model: DDP around it sees gradients come as they always do.
+            return ModelGraphStep(compiled(sharded.module), eager, whole, compiles, compiler)

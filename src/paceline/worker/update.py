@@ -13,7 +13,7 @@ from paceline.worker.transform.optim import set_rate
 from paceline.worker.transform.scale import LossScale
 from paceline.worker.transform.schedule import Rate
 
-_TINY = 1e-6  # as in torch's clip_grad_norm_
+TINY = 1e-6  # as in torch's clip_grad_norm_
 
 
 class Update:
@@ -37,12 +37,16 @@ class Update:
 
     def begin(self) -> None:
         """Before the forward pass: the rate of this step, and no gradient of the last one."""
+        self.advance()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def advance(self) -> None:
+        """The rate of this step alone."""
         rate = self.schedule(self.iteration)
         self.iteration += 1
         if rate != self.rate:
             set_rate(self.optimizer, rate)
             self.rate = rate
-        self.optimizer.zero_grad(set_to_none=True)
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         return loss if self.scale is None else loss * self.scale.value
@@ -55,11 +59,12 @@ class Update:
                 norm = norm / self.scale.value
                 factor = 1 / self.scale.value
                 if not self.scale.accepts(norm):
+                    self.sharding.after_update()  # under local SGD the others may average after this step
                     return
                 self.sharding.scale(torch.tensor(factor, device=norm.device))
             if self.clip is not None:
                 self.note(norm)
-                self.sharding.scale((self.clip / (norm + _TINY)).clamp(max=1.0))
+                self.sharding.scale((self.clip / (norm + TINY)).clamp(max=1.0))
         self.optimizer.step()
         self.sharding.after_update()
 
@@ -68,6 +73,11 @@ class Update:
         self._longest = torch.maximum(torch.as_tensor(self._longest, device=norm.device, dtype=norm.dtype), norm)
         assert self.clip is not None
         self._num_clipped = self._num_clipped + (norm > self.clip)
+
+    def noted(self, num: Any, longest: Any) -> None:
+        """The same of steps that counted by themselves: a graph has its own numbers for it."""
+        self._num_clipped = int(self._num_clipped) + int(num)
+        self._longest = max(float(self._longest), float(longest))
 
     def read_back(self) -> dict[str, Any]:
         """Known after the steps: how often the clip was needed, how often fp16 left an update out."""

@@ -5,27 +5,25 @@ DDP averages gradients over ranks, so each rank's loss sum is scaled by (ranks /
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.base.errors import RunFailed
-from paceline.spec.run import Spec
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.overlap import Overlap
 from paceline.worker.measure.tally import LOSS, Tally
+from paceline.worker.sharding.ddp import ddps_words
 from paceline.worker.sharding.whole import Whole
 from paceline.worker.step import Fed
-from paceline.worker.tasks.order import training_pieces
 from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform.accelerated import Prepared
-from paceline.worker.transform.precision import Flow, disagreement
+from paceline.worker.transform.flow import Flow
+from paceline.worker.transform.precision import disagreement
+from paceline.worker.transform.scale import Skips
 from paceline.worker.update import Update
-from paceline.worker.world.collectives import sum_, together
+from paceline.worker.world.collectives import sum_
 from paceline.worker.world.join import World
 
 
@@ -42,39 +40,6 @@ class Guarded(Whole):
         if self.flow.open:  # before accelerate turns half types back into fp32 for the loss
             self.flow.see(outputs)
         return outputs
-
-
-def a_sample_for_every_rank(num: int, spec: Spec, world: World) -> None:
-    """DDP waits for every rank in every step, and a rank that has no sample has nothing to go backward through.
-
-    Only batches that will be trained on count: `steps` may end a run before the short one.
-    """
-    last = training_pieces(np.arange(num), batch=spec.batch, rank=world.size - 1, world_size=world.size)
-    empty = next((piece for piece in last[: spec.steps] if not len(piece.ids)), None)
-    if empty is not None:
-        raise RunFailed(
-            f"wrap=accelerate: the last batch of an epoch has {empty.num_global} of the {num} samples, too few for {world.size} "
-            "ranks, and DDP cannot train where a rank has none: choose a batch whose last one has a sample for every rank, "
-            "or wrap=none",
-            kind="mismatch",
-        )
-
-
-@contextlib.contextmanager
-def _ddps_words() -> Generator[None]:
-    """What DDP throws, as a sentence: a peer that went away, or a model it cannot follow. The user's own errors are sentences already."""
-    try:
-        with together():
-            yield
-    except RuntimeError as error:
-        text = str(error)
-        if "finished reduction" in text or "ready only once" in text:
-            raise RunFailed(
-                "wrap=accelerate: torch's DDP cannot tell which parameters this model's outputs depend on; let the task's forward "
-                "return tensors (in tuples, lists or dicts), or use wrap=none",
-                kind="mismatch",
-            ) from error
-        raise
 
 
 class AcceleratedStep:
@@ -99,7 +64,7 @@ class AcceleratedStep:
     ) -> None:
         self.prepared, self.task, self.update, self.world, self.watch = prepared, task, update, world, watch
         self.computed: tuple[str, ...] = ()
-        self._flow, self._precision, self._num_skipped = flow, precision, 0
+        self._flow, self._precision, self._skips = flow, precision, Skips()
         self._overlap = Overlap(watch, world)
         if isinstance(prepared.model, DistributedDataParallel):
             prepared.model.register_comm_hook(None, self._overlap.hook)
@@ -112,7 +77,7 @@ class AcceleratedStep:
         self.update.begin()
         ((batch, num, _),) = batches
         self.watch.switch(forward)
-        with _ddps_words():
+        with ddps_words("wrap=accelerate"):
             outputs = self.prepared.model(batch)
         if self._flow.open:
             self._look()
@@ -123,7 +88,7 @@ class AcceleratedStep:
             self.watch.switch(communication)
             count = float(sum_(torch.as_tensor(count, dtype=torch.float64, device="cpu"), self.world))
         self.watch.switch(backward)
-        with _ddps_words():
+        with ddps_words("wrap=accelerate"):
             self.prepared.accelerator.backward(loss * self.world.size / count)
         self.watch.switch(update)
         if self.update.clip is not None:
@@ -131,7 +96,9 @@ class AcceleratedStep:
                 self.prepared.accelerator.clip_grad_norm_(self.prepared.model.parameters(), self.update.clip)
             )
         optimizer.step()
-        self._num_skipped += optimizer.step_was_skipped
+        self._skips.note(left_out=optimizer.step_was_skipped)
+        if self._skips.stuck:
+            raise RunFailed(self._skips.stuck, kind="nonfinite")
 
     def _look(self) -> None:
         computed = self._flow.close()
@@ -149,6 +116,14 @@ class AcceleratedStep:
         """`skipped_steps`: updates the gradient scaler of fp16 left out because a gradient was not finite."""
         return {
             "wrap": "accelerate",
+            "graph": "eager",
+            "graph_of": None,
             "accumulate": 1,
-            "accelerate": {**self.prepared.read_back(), "skipped_steps": self._num_skipped},
+            "accelerate": {**self.prepared.read_back(), **self._skips.read_back()},
         }
+
+    def num_made(self) -> int | None:
+        return None
+
+    def finish(self) -> dict[str, Any] | None:
+        return None

@@ -130,7 +130,7 @@ def test_slow_needs_both_a_missing_flag_and_a_slow_product() -> None:
 def test_what_a_setting_applies_comes_from_the_rules() -> None:
     rows_of = found(HEALTHY)
     assert "precision=fp64" in rows_of["precisions", "fp64 on cpu"].found
-    assert "no precision= value" in rows_of["precisions", "fp8 on cpu"].found
+    assert "(rule: fp8-on-a-gpu)" in rows_of["precisions", "fp8 on cpu"].found
 
 
 def test_gpus_and_the_reasons_for_none() -> None:

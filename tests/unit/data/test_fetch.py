@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import socket
+import tarfile
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +15,8 @@ import pytest
 
 from paceline.base.errors import BadInput, RunFailed
 from paceline.commands import data as command
-from paceline.data.fetch import DATASETS, fetch
+from paceline.data import fetch as fetching
+from paceline.data.fetch import DATASETS, Dataset, fetch
 
 FILES = {"a.gz": b"first file" * 50_000, "b.gz": b"second"}
 CHECKSUMS = {name: hashlib.md5(content).hexdigest() for name, content in FILES.items()}
@@ -189,3 +192,87 @@ def test_command_says_where_it_is(tmp_path: Path, mirror: Mirror, monkeypatch: p
     assert raw(tmp_path / "data") == FILES
     command.fetch("mnist", str(tmp_path / "two words"), said.append)
     assert said[-1].endswith(f"data='{tmp_path}/two words'")
+
+
+def archive(**members: bytes | str) -> bytes:
+    """A tar.gz; `_` in a name stands for `/`, and a text is the target of a link."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name.replace("__", "/").replace("_bin", ".bin"))
+            if isinstance(content, str):
+                info.type, info.linkname = tarfile.SYMTYPE, content
+                tar.addfile(info)
+            else:
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    return packed.getvalue()
+
+
+@pytest.fixture
+def packed_set(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A set of two files in an archive, as cifar10 has six."""
+    monkeypatch.setattr(fetching, "DATASETS", {"packed": Dataset("out", (), {}, unpacked={"one.bin": 3, "two.bin": 5})})
+    monkeypatch.setitem(FILES, "p.tar.gz", archive(set__one_bin=b"abc", set__readme=b"no", set__two_bin=b"defgh"))
+    return {"p.tar.gz": hashlib.md5(FILES["p.tar.gz"]).hexdigest()}
+
+
+def test_an_archive_gives_its_files_and_is_not_kept(tmp_path: Path, mirror: Mirror, packed_set: dict[str, str]) -> None:
+    seen: list[tuple[str, int, int]] = []
+    fetch(
+        "packed", tmp_path, mirrors=[mirror.url("good")], checksums=packed_set, progress=lambda *step: seen.append(step)
+    )
+    found = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert found == {"one.bin": b"abc", "two.bin": b"defgh"}
+    assert [(name, done) for name, done, total in seen if done == total] == [("one.bin", 3), ("two.bin", 5)]
+    fetch("packed", tmp_path, mirrors=["http://127.0.0.1:1/"], checksums=packed_set)  # there already: nobody is asked
+    (tmp_path / "out" / "two.bin").write_bytes(b"cut")
+    fetch("packed", tmp_path, mirrors=[mirror.url("good")], checksums=packed_set)
+    assert (tmp_path / "out" / "two.bin").read_bytes() == b"defgh"
+    assert mirror.asked == ["/good/p.tar.gz"] * 2
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (archive(one_bin=b"abc"), "no file two.bin of 5 bytes in it"),
+        (archive(one_bin=b"abc", two_bin=b"longer"), "no file two.bin of 5 bytes in it"),
+        (archive(one_bin=b"abc", two_bin="/etc/passwd"), "no file two.bin of 5 bytes in it"),
+        (b"no archive", "cannot be unpacked"),
+        (archive(one_bin=b"abc", two_bin=b"defgh")[:-20], "cannot be unpacked"),
+    ],
+)
+def test_an_archive_that_is_not_the_set(
+    tmp_path: Path,
+    mirror: Mirror,
+    packed_set: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes,
+    words: str,
+) -> None:
+    monkeypatch.setitem(FILES, "p.tar.gz", content)
+    sums = {"p.tar.gz": hashlib.md5(content).hexdigest()}
+    with pytest.raises(RunFailed) as caught:
+        fetch("packed", tmp_path, mirrors=[mirror.url("good")], checksums=sums)
+    assert words in caught.value.why and caught.value.why.startswith("p.tar.gz: ") and "\n" not in caught.value.why
+    found = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert found.items() <= {"one.bin": b"abc", "two.bin": b"defgh"}.items()  # whole files, or none
+
+
+def test_nothing_is_written_where_an_archive_points(
+    tmp_path: Path, mirror: Mirror, packed_set: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = archive(**{"..__..__one_bin": b"abc", "__two_bin": b"defgh", "..__evil": b"x"})
+    monkeypatch.setitem(FILES, "p.tar.gz", content)
+    sums = {"p.tar.gz": hashlib.md5(content).hexdigest()}
+    fetch("packed", tmp_path / "a" / "b", mirrors=[mirror.url("good")], checksums=sums)
+    written = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert written == ["a/b/out/one.bin", "a/b/out/two.bin"]
+
+
+def test_cifar10_is_the_published_archive() -> None:
+    cifar = DATASETS["cifar10"]
+    assert cifar.checksums == {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"}
+    assert all(url.startswith("https://") for url in cifar.mirrors)
+    assert sorted(cifar.unpacked) == [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
+    assert set(cifar.unpacked.values()) == {30_730_000}

@@ -28,6 +28,7 @@ FULL = Host(
 )
 GPUS = Host(cores=8, memory_bytes=16 << 30, gpus=2, torch="2.13.0")
 KNOWN = Known(HOST, DataShape("tensors"))
+HOPPER = Known(replace(GPUS, packages=frozenset({"torchao"})), linear=((32, 512), (20, 32)), capability=(9, 0))
 
 
 def spec(known: Known = KNOWN, task: str = "mnist-convnet", **asked: Any) -> Spec:
@@ -125,6 +126,28 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "activate-exists": (EVERYTHING, {"launcher": "slurm+srun", "activate": "/nowhere/activate"}),
     "accelerate-knows-the-backend": (EVERYTHING, {"launcher": "mpirun", "backend": "mpi", "wrap": "accelerate"}),
     "accelerate-drops-fp16": (EVERYTHING, {"precision": "fp16", "wrap": "accelerate"}),
+    "accelerate-has-no-pure-format": (EVERYTHING, {"precision": "bf16-pure", "wrap": "accelerate"}),
+    "accelerate-leaves-layers-out": (EVERYTHING, {"precision": "fp8", "wrap": "accelerate"}),
+    "tf32-on-a-gpu": (KNOWN, {"precision": "tf32"}),
+    "tf32-on-a-new-gpu": (replace(HOPPER, capability=(7, 5)), {"precision": "tf32"}),
+    "fp8-on-a-gpu": (KNOWN, {"precision": "fp8"}),
+    "torchao-installed": (Known(GPUS), {"precision": "fp8"}),
+    "fp8-on-a-new-gpu": (replace(HOPPER, capability=(8, 0)), {"precision": "fp8"}),
+    "fp8-has-layers": (replace(HOPPER, linear=((20, 32), (32, 20))), {"precision": "fp8"}),
+    "fp8-whole-layers": (HOPPER, {"precision": "fp8", "sharding": "fsdp"}),
+    "fp8-in-these-graphs": (HOPPER, {"precision": "fp8", "graph": "captured"}),
+    "fp16-decides-together": (KNOWN, {"precision": "fp16", "sync_every": 4, "on": "1x2"}),
+    "one-wrapper": (EVERYTHING, {"sharding": "ddp", "wrap": "accelerate", "on": "1x2"}),
+    "ddp-has-options": (KNOWN, {"bucket_mb": 5, "on": "1x2"}),
+    "compress-has-a-listener": (KNOWN, {"sharding": "ddp", "compress": "bf16"}),
+    "compress-makes-smaller": (KNOWN, {"sharding": "ddp", "compress": "bf16", "precision": "bf16-pure", "on": "1x2"}),
+    "reshard-of-fsdp": (KNOWN, {"sharding": "ddp", "reshard": False, "on": "1x2"}),
+    "fused-takes-whole-tensors": (KNOWN, {"sharding": "fsdp", "optimizer": "sgd", "update": "fused", "on": "1x2"}),
+    "sync-every-of-copies": (KNOWN, {"sync_every": 4, "sharding": "ddp", "on": "1x2"}),
+    "sync-every-has-others": (KNOWN, {"sync_every": 4}),
+    "sync-every-comes": (KNOWN, {"sync_every": 4, "steps": 3, "on": "1x2"}),
+    "profile-of-a-whole-model": (KNOWN, {"profile": "training", "sharding": "fsdp"}),
+    "remat-is-eager": (KNOWN, {"remat": "full", "graph": "compile"}),
     "ranks-fit-memory": (KNOWN, {"on": "1x999", "batch": 1000}),
     "threads-in-reason": (KNOWN, {"threads": 100_000}),
     "sample-for-every-rank": (KNOWN, {"on": "1x4", "batch": 3}),
@@ -162,6 +185,17 @@ def test_each_rule_refuses_and_only_it(rule: str) -> None:
     assert [text for text in found if f"(rule: {rule})" in text], found
     assert len(found) == 1, found
     assert "{" not in found[0], "every word of the sentence is filled in"
+
+
+def test_fp8_is_decided_by_layers_and_the_gpu_where_they_are_known() -> None:
+    """One layer that fits is enough; a queue's GPUs are not this machine's, and what nobody has looked at breaks no rule."""
+    assert spec(HOPPER, precision="fp8").device == "cuda"
+    assert spec(replace(HOPPER, linear=None, capability=None), precision="fp8").precision == "fp8"
+    old = replace(HOPPER, capability=(8, 0), host=replace(FULL, packages=frozenset({"torchao"})))
+    assert spec(old, precision="fp8", launcher="slurm+srun", gres="gpu:1").device == "cuda"
+    said = problems(replace(HOPPER, linear=((20, 32), (32, 20))), precision="fp8")
+    assert said[0].startswith("precision=fp8, but none of the model's 2 linear layers has both sizes a multiple of 16")
+    assert "capability 8.6, and" in problems(replace(HOPPER, capability=(8, 6)), precision="fp8")[0]
 
 
 def test_a_sound_spec_breaks_no_rule() -> None:

@@ -14,11 +14,13 @@ from paceline.spec.run import Spec
 from paceline.worker.assemble import check
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.tally import Tally
+from paceline.worker.sharding.rhythm import check_rhythm
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.transform.accelerated import Prepared, Seat, differences
-from paceline.worker.transform.precision import Flow, disagreement, word
+from paceline.worker.transform.flow import Flow
+from paceline.worker.transform.precision import disagreement, word
 from paceline.worker.world.join import World
-from paceline.worker.wrapped_step import AcceleratedStep, Guarded, a_sample_for_every_rank
+from paceline.worker.wrapped_step import AcceleratedStep, Guarded
 
 ASKED = Seat(2, 1, "MULTI_CPU", "cpu", "bf16", 1)
 
@@ -111,12 +113,12 @@ def test_flow_sees_layers_and_leaves_no_hook() -> None:
 def test_only_batches_that_are_trained_on_are_refused(
     num: int, batch: int, size: int, steps: int | None, fits: bool
 ) -> None:
-    spec = Spec(task="features", batch=batch, steps=steps, epochs=None if steps else 3)
+    spec = Spec(task="features", wrap="accelerate", batch=batch, steps=steps, epochs=None if steps else 3)
     if fits:
-        a_sample_for_every_rank(num, spec, world(size))
+        check_rhythm(num, spec, world(size))
     else:
         with pytest.raises(RunFailed, match=f"{num % batch} of the {num} samples, too few for {size} ranks") as caught:
-            a_sample_for_every_rank(num, spec, world(size))
+            check_rhythm(num, spec, world(size))
         assert caught.value.kind == "mismatch"
 
 

@@ -67,7 +67,7 @@ def test_scaled_is_not_another_update() -> None:
         step()
     assert torch.allclose(model.weight, twin.weight, rtol=1e-6)
     assert update.read_back()["clip"]["longest"] == pytest.approx(plain.read_back()["clip"]["longest"], rel=1e-6)
-    assert update.read_back()["scaler"] == {"scale": 65536.0, "skipped_steps": 0}
+    assert update.read_back()["scaler"] == {"scale": 65536.0, "skipped_steps": 0, "steps": 1}
 
 
 def test_an_overflow_is_left_out_and_counted() -> None:
@@ -76,7 +76,7 @@ def test_an_overflow_is_left_out_and_counted() -> None:
     backward(model, update, times=1e38)
     update()
     assert model.weight.equal(before)
-    assert update.read_back()["scaler"] == {"scale": 32768.0, "skipped_steps": 1}
+    assert update.read_back()["scaler"] == {"scale": 32768.0, "skipped_steps": 1, "steps": 1}
     update.check()
     backward(model, update)
     update()

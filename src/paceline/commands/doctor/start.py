@@ -21,11 +21,12 @@ _TORCH = ("torch does not start", "mend torch first")
 _CONTROLLER = "make a cluster here with `paceline cluster up`; for one elsewhere give the command on its login node, or set SLURM_CONF"
 
 
-def refused(host: Host, **asked: Any) -> list[str]:
+def refused(host: Host, *, capability: tuple[int, int] | None = None, **asked: Any) -> list[str]:
     """The sentences of the rules a small run with these settings breaks on this machine."""
     entry = BUILTIN["features"]
+    known = Known(host, DataShape("tensors"), capability=capability)
     try:
-        Prepared(entry.name, entry.params, entry.defaults, Known(host, DataShape("tensors"))).spec(asked)
+        Prepared(entry.name, entry.params, entry.defaults, known).spec(asked, look=False)
     except BadInput as error:
         return error.problems
     return []
@@ -147,18 +148,21 @@ def _mpi(seen: Seen, facts: Mapping[str, str]) -> Row:
 def applied(seen: Seen) -> dict[tuple[str, str], str]:
     """(format, device) -> which settings make a run compute in it, by the rules; or that none does."""
     known = get_args(Settings.model_fields["precision"].annotation)
-    devices = ["cpu", *(["cuda"] if seen.tried.facts.get("gpus") else [])]
-    return {(name, device): _setting(seen.host, name, device, known) for name in FORMATS for device in devices}
+    gpus: list[dict[str, Any]] = seen.tried.facts.get("gpus") or []
+    least = min(((*gpu["capability"],) for gpu in gpus), default=None)
+    devices = ["cpu", *(["cuda"] if gpus else [])]
+    return {(name, device): _setting(seen.host, name, device, known, least) for name in FORMATS for device in devices}
 
 
-def _setting(host: Host, name: str, device: str, known: tuple[str, ...]) -> str:
+def _setting(host: Host, name: str, device: str, known: tuple[str, ...], capability: tuple[int, int] | None) -> str:
     if name not in known:
         return "no precision= value of this version applies it"
     asked = {"precision": name, "device": device}
     problems: list[str] = []
     for more in ({}, {"wrap": "accelerate"}):
-        problems = refused(host, **asked, **more)
-        if not problems:
+        found = refused(host, capability=capability, **asked, **more)
+        problems = problems or found  # of our own casting: that is what would be used
+        if not found:
             words = {"precision": name, **more}
             return "applied by " + " ".join(f"{key}={value}" for key, value in words.items())
     return f"no setting applies it here: {split(problems[0])[0]}"

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from paceline.records.split import COMMUNICATION
+
+# Parts of a step in whose middle ranks may meet. An evaluation or a start-up keeps its messages for itself.
+_MEETING = frozenset({"forward", "backward", "optimizer"})
 
 
 def wall() -> float:
@@ -64,6 +68,26 @@ class Stopwatch:
         self._part, self._since = part, now
         if self.heard is not None:
             self.heard(before, part)
+
+    @contextmanager
+    def aside(self) -> Generator[None]:
+        """A message in the middle of a part of a step: communication, then that part again. Who listens to the parts is not told:
+        the forward pass has not ended."""
+        part, heard = self._part, self.heard
+        if part not in _MEETING:
+            yield
+            return
+        self.heard = None
+        self.switch(COMMUNICATION)
+        try:
+            yield
+        finally:
+            self.switch(part)
+            self.heard = heard
+
+    @property
+    def part(self) -> str:
+        return self._part
 
     def settle(self) -> None:
         """Everything begun so far is in the parts; a processor's clock is never behind."""

@@ -1,7 +1,8 @@
 """What a rank's memory is used for. The first steps are looked at after every operator; all others are left alone.
 
 Parts are those of the moment when most was in use, so they add up to the peak: parameters, gradients and optimizer state are the
-tensors themselves; activations are what the forward pass left in use; `other` is the rest (data, buffers, batches, temporaries).
+tensors themselves, of which a rank may hold a part; activations are what the forward pass left in use; `other` is the rest (data,
+buffers, batches, temporaries, parameters fetched from other ranks).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def _bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def _held(tensor: torch.Tensor) -> int:
-    """What a tensor's numbers take; of a sparse one those that are there, and where they are."""
+    """What a tensor's numbers take; of a sparse one those that are there, and where they are; of one cut over ranks, this rank's."""
+    if _cut(tensor):
+        return _held(tensor.to_local())  # pyright: ignore[reportAttributeAccessIssue]
     if tensor.layout == torch.sparse_coo:
         return _held(tensor._values()) + _held(tensor._indices())
     return tensor.numel() * tensor.element_size()
@@ -40,6 +43,11 @@ def _held(tensor: torch.Tensor) -> int:
 def _plain(value: Any) -> bool:
     """Whether it is a tensor that has an address; tensors of other kinds may refuse to say."""
     return type(value) is torch.Tensor and value.layout == torch.strided
+
+
+def _cut(tensor: torch.Tensor) -> bool:
+    """Whether this rank holds a part of it (a DTensor)."""
+    return hasattr(tensor, "to_local")
 
 
 def _optimizer_state(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
@@ -96,6 +104,7 @@ class Memory(TorchDispatchMode):
         self._step, self._largest = _Step(), _Step()
         self._phase, self._forward_began = "", 0
         self._hooks: list[Any] = []
+        self._parted: frozenset[str] = frozenset()  # parameters of which this rank has a part, except while it computes with them
         self._graded: dict[int, int] = {}  # parameter -> bytes of its gradient, as they come
         self._made: dict[int, int] = {}  # address -> number of the operator that last made a tensor there
         self._num_operators = 0
@@ -120,6 +129,7 @@ class Memory(TorchDispatchMode):
         before = now()
         used = self._allocator.in_use()
         self._closely = not self._compiled and now() - before < _QUICK_S
+        self._parted = frozenset(name for name, parameter in self._model.named_parameters() if _cut(parameter))
         self._graded.clear()  # the step begins by letting go of them
         self._made.clear()
         self._num_operators = 0
@@ -148,6 +158,8 @@ class Memory(TorchDispatchMode):
             self._largest = self._step
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(hasattr(kind, "to_local") for kind in types):
+            return NotImplemented  # first by whoever knows the parts; what it does with them comes by here
         out = func(*args, **(kwargs or {}))
         self._num_operators += 1
         given = {tensor.data_ptr() for tensor in args if _plain(tensor)}
@@ -178,12 +190,18 @@ class Memory(TorchDispatchMode):
     def _between(self, before: str, after: str) -> None:
         used = self._look()
         if before == "forward":
-            self._step.activations = max(self._step.activations, used - self._forward_began)
+            self._step.activations = max(self._step.activations, used - self._forward_began - self._fetched())
         if before == "backward":
             self._step.after_backward = max(0, used - self._step.began - sum(self._graded.values()))
         self._phase = after
         if after == "forward":
             self._forward_began = used
+
+    def _fetched(self) -> int:
+        """What FSDP holds of other ranks' parts at the end of a forward pass: no activations."""
+        if not self._parted:
+            return 0
+        return _bytes(p for name, p in self._model.named_parameters() if name in self._parted and not _cut(p))
 
     # ---- the device's own peak, training and evaluation apart ----
 

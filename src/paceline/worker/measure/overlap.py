@@ -1,7 +1,8 @@
 """Communication that torch's DDP hides behind the backward pass, and where the part begins that it cannot hide.
 
 DDP sends a bucket of gradients as soon as it is full, while the rest is still being computed. Its communication hook is the one
-place that sees each bucket leave and arrive; it sends them as DDP itself would: divided by the world size, then summed.
+place that sees each bucket leave and arrive. It sends them as DDP itself would, divided by the world size and summed; or as
+plain sums; or in a half format.
 """
 
 # No `from __future__ import annotations` here: DDP compares a hook's annotations with its own classes.
@@ -29,10 +30,19 @@ def covered(spans: list[tuple[float, float]]) -> float:
 
 
 class Overlap:
-    """From the last bucket's leaving on nothing is left to compute: there the stopwatch is switched to `communication`."""
+    """From the last bucket's leaving on nothing is left to compute: there the stopwatch is switched to `communication`.
 
-    def __init__(self, watch: Stopwatch, world: World) -> None:
+    `divide` is what gradients are divided by before they leave (unset: the world size, for a mean), `multiply` what they are
+    multiplied by when they are back; `wire` is the format they are sent in.
+    """
+
+    def __init__(
+        self, watch: Stopwatch, world: World, *, divide: float | None = None, multiply: float = 1.0, wire: torch.dtype | None = None
+    ) -> None:  # fmt: skip
         self._watch, self._world = watch, world
+        self._divide, self._multiply, self._wire = world.size if divide is None else divide, multiply, wire
+        self.sent_as: set[torch.dtype] = set()  # read from what was given to the collective
+        self.sizes: list[int] = []  # bytes of the buckets of the last step, as DDP made them
         self._buckets: list[list[Any]] = []  # [left, arrived] of this step's buckets
         self._steps: list[tuple[list[list[Any]], Any]] = []
         self._hidden_s = 0.0
@@ -43,18 +53,29 @@ class Overlap:
         bucket: dist.GradBucket,  # pyright: ignore[reportPrivateImportUsage]
     ) -> torch.futures.Future[torch.Tensor]:
         times: list[Any] = [self._watch.moment(), None]
+        if not self._buckets:
+            self.sizes = []
         self._buckets.append(times)
         if bucket.is_last():  # before it is sent: nothing is left to compute that could hide it
             self._steps.append((self._buckets, times[0]))
             self._buckets = []
             self._watch.switch(COMMUNICATION)
-        sent = dist.all_reduce(bucket.buffer().div_(self._world.size), async_op=True)
+        buffer = bucket.buffer()
+        self.sizes.append(buffer.nbytes)
+        message = buffer if self._divide == 1 else buffer.div_(self._divide)
+        if self._wire is not None:
+            message = message.to(self._wire)
+        self.sent_as.add(message.dtype)
+        sent = dist.all_reduce(message, async_op=True)
         assert sent is not None
-        self._world.sent.num += 1
+        self._world.sent.add(message.nbytes)
 
         def arrived(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
             times[1] = self._watch.moment()
-            return future.value()[0]
+            back = future.value()[0]
+            if back.dtype != buffer.dtype:
+                back = buffer.copy_(back)
+            return back if self._multiply == 1 else back.mul_(self._multiply)
 
         return sent.get_future().then(arrived)
 

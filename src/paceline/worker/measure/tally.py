@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from paceline.worker.world.collectives import spread_json, sum_
 from paceline.worker.world.join import World
 
 LOSS = "loss"
+Sums = dict[str, tuple[Any, Any]]  # name -> (sum, count)
 
 
 def _double(value: Any) -> torch.Tensor:
@@ -25,9 +27,21 @@ class Tally:
     def __init__(self) -> None:
         self._sums: dict[str, torch.Tensor] = {}
         self._counts: dict[str, torch.Tensor] = {}
+        self._later: Callable[[], Sums] | None = None
         self.num = 0
 
-    def add(self, values: dict[str, tuple[Any, Any]], num: int) -> None:
+    def later(self, give: Callable[[], Sums], num: int) -> None:
+        """`num` more samples, whose sums `give` has when somebody reads: a step that is one graph adds them up inside it."""
+        self._later = give
+        self.num += num
+
+    def take(self) -> None:
+        """What is still to be given."""
+        give, self._later = self._later, None
+        if give is not None:
+            self.add(give(), 0)
+
+    def add(self, values: Sums, num: int) -> None:
         for name, (total, count) in values.items():
             if name in self._sums:
                 self._sums[name] = self._sums[name] + _double(total)
@@ -37,15 +51,17 @@ class Tally:
         self.num += num
 
     def merge(self, other: Tally) -> None:
+        other.take()
         self.add({name: (other._sums[name], other._counts[name]) for name in other._sums}, other.num)
 
     @property
     def names(self) -> list[str]:
+        self.take()
         return list(self._sums)
 
     def means(self) -> dict[str, float | None]:
         """Waits for the device. A name without a count has no mean."""
-        rows = {name: (float(self._sums[name]), float(self._counts[name])) for name in self._sums}
+        rows = {name: (float(self._sums[name]), float(self._counts[name])) for name in self.names}
         return {name: total / count if count else None for name, (total, count) in rows.items()}
 
     def over(self, world: World) -> Tally:

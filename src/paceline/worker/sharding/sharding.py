@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 
+from paceline.worker.transform.sparse import numbers
 from paceline.worker.world.join import World
 
 
@@ -20,6 +22,20 @@ class Share:
     num: int
 
 
+class InParts(Protocol):
+    """A tensor of which each rank has a part, in a way that torch does not know of."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    def pieces(self) -> Iterator[torch.Tensor]:
+        """The whole of it, some rows at a time, on every rank; all ranks together."""
+        ...
+
+
 class Sharding(Protocol):
     """One per run. The model was changed (or wrapped) when it was made; from then on it only exchanges."""
 
@@ -27,6 +43,8 @@ class Sharding(Protocol):
     share: Share
     # Ranks meet inside the model: each must call it equally often, in training and in evaluation, whether or not it has a sample.
     lockstep: bool
+    meets: bool  # `reduce` is a conversation of all ranks
+    in_parts: Mapping[str, InParts]  # by their names in the model's state
 
     def micro(self, *, last: bool) -> AbstractContextManager[Any]:
         """Around forward and backward of one micro-batch; nothing is sent before the last one's backward."""
@@ -56,6 +74,10 @@ class Sharding(Protocol):
         """Seconds of communication that ran while this rank computed."""
         ...
 
+    def num_parameters(self) -> int:
+        """Of the whole model, however it is spread."""
+        ...
+
     def read_back(self) -> dict[str, Any]:
         """What it can say of itself for the record, under `exchange`."""
         ...
@@ -70,13 +92,17 @@ class Plain:
     def __init__(self, model: torch.nn.Module, world: World) -> None:
         self.world = world
         self.share = Share(world.rank, world.size)
+        self.meets = world.size > 1
+        self.in_parts: Mapping[str, InParts] = {}
+        self._model = model
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
 
     def micro(self, *, last: bool) -> AbstractContextManager[Any]:
         return contextlib.nullcontext()
 
     def gradients(self) -> list[torch.Tensor]:
-        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        """To be changed in place; of a sparse one its numbers."""
+        return [found for parameter in self._parameters if (found := numbers(parameter)) is not None]
 
     def norm(self) -> torch.Tensor:
         return torch.nn.utils.get_total_norm(self.gradients())
@@ -91,6 +117,9 @@ class Plain:
 
     def hidden_s(self) -> float:
         return 0.0
+
+    def num_parameters(self) -> int:
+        return sum(parameter.numel() for parameter in self._model.parameters())
 
     def read_back(self) -> dict[str, Any]:
         return {}

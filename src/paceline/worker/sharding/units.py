@@ -2,30 +2,60 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Iterable, Iterator
+
+from torch import nn
 
 from paceline.base.errors import RunFailed
 from paceline.worker.tasks.task import Task, users_code
 
-
-def units(task: Task, model: torch.nn.Module) -> list[torch.nn.Module]:
-    """What the task names; else the elements of its lists and of its sequences of blocks; else the model itself, as one."""
-    if task.units is not None:
-        with users_code(f"{task.name}: units(model)", task.source):
-            named = list(task.units(model))
-        inside = {id(module) for module in model.modules()}
-        if not named or any(id(module) not in inside for module in named):
-            raise RunFailed(f"{task.name}: units(model) must return modules of the model, at least one", kind="task")
-        return named
-    found = _blocks(model)
-    return found or [model]
+_LISTS = (nn.ModuleList, nn.ModuleDict)  # containers that are never called themselves
 
 
-def _blocks(module: torch.nn.Module) -> list[torch.nn.Module]:
-    found: list[torch.nn.Module] = []
+def units(task: Task, model: nn.Module) -> list[nn.Module]:
+    """What the task names; else the elements of its lists and of its sequences of blocks; else the model itself, as one.
+
+    Each is there once, even where the model calls it several times.
+    """
+    if task.units is None:
+        return _once(_blocks(model)) or [model]
+    with users_code(f"{task.name}: units(model)", task.source):
+        named = list(task.units(model))
+    inside = {id(module) for module in model.modules()}
+    wrong = [module for module in named if id(module) not in inside or isinstance(module, _LISTS)]
+    if not named or wrong:
+        found = f"; {type(wrong[0]).__name__} is none that is called" if wrong else ""
+        raise RunFailed(
+            f"{task.name}: units(model) must return modules of the model that are called, at least one{found}", kind="task"
+        )
+    return _once(named)
+
+
+def _blocks(module: nn.Module) -> Iterator[nn.Module]:
+    """Elements of lists are blocks, and so is a child that has children; but a child that only holds blocks is gone through."""
     for child in module.children():
-        if isinstance(child, torch.nn.ModuleList):
-            found += [item for item in child if next(item.parameters(), None) is not None]
-        elif next(child.children(), None) is not None and next(child.parameters(), None) is not None:
-            found += _blocks(child) if isinstance(child, torch.nn.ModuleDict) else [child]
-    return found
+        if isinstance(module, nn.ModuleList) and not isinstance(child, _LISTS):
+            yield from [child] if _trains(child) else []
+        elif isinstance(child, _LISTS) or _holds_blocks(child):
+            yield from _blocks(child)
+        elif _has_children(child) and _trains(child):
+            yield child
+
+
+def _holds_blocks(module: nn.Module) -> bool:
+    """A list somewhere inside, or a sequence of modules that have children themselves (a ResNet's layers)."""
+    if any(isinstance(inner, nn.ModuleList) for inner in module.modules()):
+        return True
+    return isinstance(module, nn.Sequential) and any(map(_has_children, module))
+
+
+def _has_children(module: nn.Module) -> bool:
+    return next(module.children(), None) is not None
+
+
+def _trains(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
+
+
+def _once(modules: Iterable[nn.Module]) -> list[nn.Module]:
+    return list({id(module): module for module in modules}.values())

@@ -63,9 +63,9 @@ class Augment:
         # Half formats lose more than the jitter adds: computed in float32 and given back as it came.
         pixels = images.float() if images.dtype in (torch.float16, torch.bfloat16) else images
         fixed = self._constants(pixels)
-        flip, right, below, turn, *colours = draws(keys, _NUM_DRAWS).to(pixels.dtype).unbind(1)
-        pixels = self._coloured(pixels, fixed, *(1.0 + JITTER * (2.0 * draw - 1.0) for draw in colours))
-        pixels = self._moved(pixels, fixed, flip, right, below, turn)
+        drawn = draws(keys, _NUM_DRAWS).to(pixels.dtype)
+        pixels = self._coloured(pixels, fixed, drawn[:, 4:])
+        pixels = self._moved(pixels, fixed, drawn[:, :4])
         return (pixels.to(images.dtype), *batch[1:])
 
     def _constants(self, pixels: Tensor) -> _Fixed:
@@ -92,24 +92,25 @@ class Augment:
             )
         return self._fixed[name]
 
-    def _coloured(self, pixels: Tensor, fixed: _Fixed, bright: Tensor, contrast: Tensor, colourful: Tensor) -> Tensor:
-        """Brightness is a factor of the light, so it moves away from black; all three in one pass, then cut at black and white."""
+    def _coloured(self, pixels: Tensor, fixed: _Fixed, drawn: Tensor) -> Tensor:
+        """Brightness is a factor of the light, so it moves away from black; all three at once, then cut at black and white."""
+        bright, contrast, colourful = (1.0 - JITTER + 2.0 * JITTER * drawn).view(-1, 3, 1, 1, 1).unbind(1)
         red, green, blue = (pixels * fixed.grey).unbind(1)
         grey = (red + green + blue)[:, None]
-        bright, contrast, colourful = (factor.view(-1, 1, 1, 1) for factor in (bright, contrast, colourful))
         gain = bright * contrast
-        changed = pixels * (gain * colourful) + grey * (gain - gain * colourful) + fixed.black * (1.0 - bright)
+        kept = gain * colourful
+        changed = pixels * kept + grey * (gain - kept) + fixed.black * (1.0 - bright)
         return changed.clamp(fixed.black, fixed.white)
 
-    def _moved(self, pixels: Tensor, fixed: _Fixed, flip: Tensor, right: Tensor, below: Tensor, turn: Tensor) -> Tensor:
-        """Flip, rotation and shift as one map of places, so that pixels are interpolated once.
+    def _moved(self, pixels: Tensor, fixed: _Fixed, drawn: Tensor) -> Tensor:
+        """Flip, shift and rotation as one map of places, so that pixels are interpolated once.
 
         The angle is given by the tangent of its half, from which sine and cosine follow by plain arithmetic."""
-        tangent = (2.0 * turn - 1.0) * math.tan(math.radians(DEGREES) / 2)
+        tangent = (2.0 * drawn[:, 3] - 1.0) * math.tan(math.radians(DEGREES) / 2)
         square = tangent * tangent
         cosine, sine = (1.0 - square) / (1.0 + square), (2.0 * tangent) / (1.0 + square)
-        side = 1.0 - 2.0 * (flip * 2.0).floor()  # 1 or -1
-        shifts = (torch.stack((right, below), dim=1) * (2 * SHIFT + 1)).floor() - SHIFT
+        side = 1.0 - 2.0 * (drawn[:, 0] * 2.0).floor()  # 1 or -1
+        shifts = (drawn[:, 1:3] * (2 * SHIFT + 1)).floor() - SHIFT
 
         def pair(x: Tensor, y: Tensor) -> Tensor:
             return torch.stack((x, y), dim=1).view(-1, 1, 1, 2)

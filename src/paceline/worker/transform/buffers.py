@@ -17,6 +17,8 @@ def reconcile(model: torch.nn.Module, world: World, *, rule: str) -> None:
         return
     for buffer in model.buffers():
         if rule == "mean" and buffer.is_floating_point():
-            buffer.copy_(sum_(buffer.detach().clone(), world).div_(world.size))
+            # a mean in a half format would lose what the ranks differ in
+            wide = torch.promote_types(buffer.dtype, torch.float32)
+            buffer.copy_(sum_(buffer.detach().to(wide, copy=True), world).div_(world.size))
         else:
             buffer.copy_(spread(buffer.detach().clone(), world))

@@ -6,18 +6,24 @@ Floating point only: labels and ids keep their type. Under wrap=accelerate mixed
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from paceline.base.errors import RunFailed
+from paceline.spec.rules_precision import TF32_CAPABILITY
 from paceline.spec.run import Spec
+from paceline.worker.transform.flow import Flow, full
+from paceline.worker.transform.fp8 import Float8
 
-_WHOLE = {"fp32": torch.float32, "fp64": torch.float64}
-_MIXED = {"fp16": torch.float16, "bf16": torch.bfloat16}
-_WORDS = {str(dtype).removeprefix("torch."): word for word, dtype in (_WHOLE | _MIXED).items()}
+# Of weights, gradients and optimizer state; arithmetic has it too, but for tf32, which rounds the factors of products.
+_WHOLE = {"fp64": torch.float64, "fp32": torch.float32, "tf32": torch.float32, "bf16-pure": torch.bfloat16}
+# Of the arithmetic only, cast operation by operation; fp8 is this, with its linear layers in torchao's own.
+_MIXED = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
+_WORDS = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+_HALVES = ("float16", "bfloat16")
 
 
 def is_mixed(spec: Spec) -> bool:
@@ -25,8 +31,19 @@ def is_mixed(spec: Spec) -> bool:
 
 
 def dtype(spec: Spec) -> torch.dtype:
-    """Of weights and inputs. Under mixed precision they stay in fp32: each operation is cast where it runs."""
+    """Of weights. Under mixed precision they stay in fp32: each operation is cast where it runs."""
     return torch.float32 if is_mixed(spec) else _WHOLE[spec.precision]
+
+
+def data_dtype(spec: Spec) -> torch.dtype:
+    """Of batches. Never a half type: targets are in them too, and a loss against rounded targets is another loss."""
+    return torch.promote_types(dtype(spec), torch.float32)
+
+
+def entrance(spec: Spec, device: torch.device) -> Callable[[Any], Any] | None:
+    """What becomes of a batch on its way into the model, where the model takes another format than the batch has."""
+    to = dtype(spec)
+    return None if to == data_dtype(spec) else lambda batch: cast(batch, to=to, device=device)
 
 
 def cast(value: Any, *, to: torch.dtype, device: torch.device) -> Any:
@@ -42,19 +59,60 @@ def cast(value: Any, *, to: torch.dtype, device: torch.device) -> Any:
     return value
 
 
+def set_products(spec: Spec, device: torch.device) -> None:
+    """Whether a GPU may round the factors of products to TF32: torch lets convolutions do so unless it is told not to.
+
+    By torch's older switches, which 2.11 to 2.13 still have: its compiler reads them, and fails where only the newer
+    `fp32_precision` was set. The first of them is the CPU's switch as well, which a task's file may have moved.
+    """
+    wanted = spec.precision == "tf32"
+    if wanted and (device.type != "cuda" or torch.cuda.get_device_capability(device) < TF32_CAPABILITY):
+        needed = ".".join(map(str, TF32_CAPABILITY))
+        raise RunFailed(
+            f"asked for precision tf32, which needs a GPU of capability {needed} or more; the rank has none: use fp32",
+            kind="mismatch",
+        )
+    torch.set_float32_matmul_precision("high" if wanted else "highest")
+    torch.backends.cudnn.allow_tf32 = wanted
+
+
+def products() -> dict[str, bool]:
+    """What torch says of itself: are factors rounded to TF32?"""
+    try:
+        return {
+            "matmul": torch.get_float32_matmul_precision() != "highest" or bool(torch.backends.cuda.matmul.allow_tf32),
+            "convolution": bool(torch.backends.cudnn.allow_tf32),
+        }
+    except RuntimeError as error:
+        raise RunFailed(
+            "torch cannot say in which format it multiplies, because the task has moved its fp32_precision switches; leave them "
+            "as they are, and ask for precision=fp32 or tf32",
+            kind="mismatch",
+        ) from error
+
+
 def floating(tensors: Iterable[torch.Tensor]) -> list[str]:
     """The floating types among them, by torch's names, each once."""
     return sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors if tensor.is_floating_point()})
 
 
-def word(parameters: Sequence[str], computed: Sequence[str]) -> str:
-    """Our word for what was found: a half type among the results of layers is mixed precision, whatever the weights are.
+def word(parameters: Sequence[str], computed: Sequence[str], *, tf32: bool = False, fp8: bool = False) -> str:
+    """Our word for what was found: a half type among the results of layers is mixed precision, if the weights are not of it.
 
     >>> word(["float32"], []), word(["float64"], ["float64"]), word(["float32"], ["bfloat16", "float32"])
     ('fp32', 'fp64', 'bf16')
+    >>> word(["bfloat16"], ["bfloat16"]), word(["float32"], ["float32"], tf32=True)
+    ('bf16-pure', 'tf32')
     """
-    halves = [name for name in computed if _WORDS.get(name) in _MIXED]
-    return "+".join(_WORDS.get(name, name) for name in halves or parameters)
+    halves = [name for name in computed if name in _HALVES and name not in parameters]
+    if fp8 and halves == ["bfloat16"]:
+        return "fp8"
+    if not halves and [*parameters] == ["float32"] and tf32:
+        return "tf32"
+    pure = {"bfloat16": "bf16-pure", "float16": "fp16-pure"}
+    return "+".join(
+        [_WORDS.get(name, name) for name in halves] or [pure.get(name, _WORDS.get(name, name)) for name in parameters]
+    )
 
 
 def disagreement(asked: str, computed: Sequence[str]) -> str | None:
@@ -63,80 +121,47 @@ def disagreement(asked: str, computed: Sequence[str]) -> str | None:
     Mixed precision leaves some layers in fp32 by design, so there one result in the half type is what is asked for.
     Nothing seen (a task that calls no module) is no proof of mixed precision; elsewhere the weights were checked already.
     """
-    found = {_WORDS.get(name, name) for name in computed}
-    stray = found - _WHOLE.keys() - {asked}
-    if (asked in found or (not found and asked in _WHOLE)) and not stray:
+    own = str((_WHOLE | _MIXED)[asked]).removeprefix("torch.")
+    stray = {*computed} - {"float32", "float64", own}
+    if (own in computed or (not computed and asked in _WHOLE)) and not stray:
         return None
     return f"asked for precision {asked}, but the model's layers gave {' and '.join(computed) or 'nothing that could be seen'}"
 
 
-class Flow:
-    """The floating types that layers give while they are watched. Hooks cost time, so they go with the first step.
+class Numbers:
+    """The format of one run's arithmetic, for the step: the context its forward runs in, and what then really flowed.
 
-    On every module, not only on the innermost: a module may compute in its own forward, beside its children.
+    `by_policy`: FSDP's own policy casts, so there is nothing to cast here. `aside`: a context that keeps the random streams.
     """
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._seen: set[torch.dtype] = set()
-        self._hooks = [
-            module.register_forward_hook(lambda _module, _args, out: self.see(out)) for module in model.modules()
-        ]
-
-    @property
-    def open(self) -> bool:
-        return bool(self._hooks)
-
-    def see(self, value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            if value.is_floating_point():
-                self._seen.add(value.dtype)
-        elif isinstance(value, dict):
-            self.see(tuple(value.values()))
-        elif isinstance(value, tuple | list):
-            for item in value:
-                self.see(item)
-
-    def close(self) -> tuple[str, ...]:
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
-        return tuple(sorted(str(dtype).removeprefix("torch.") for dtype in self._seen))
-
-
-def _full(value: Any) -> Any:
-    """Half-precision tensors of any nesting in fp32: a loss summed in a half format would be right to two digits."""
-    if isinstance(value, torch.Tensor):
-        return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
-    if isinstance(value, dict):
-        return {name: _full(item) for name, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(_full, value))
-    if isinstance(value, tuple | list):
-        return type(value)(map(_full, value))
-    return value
-
-
-class Numbers:
-    """The format of one run's arithmetic, for the step: the context its forward runs in, and what then really flowed."""
-
-    def __init__(self, spec: Spec, device: torch.device, flow: Flow | None) -> None:
+    def __init__(
+        self, spec: Spec, device: torch.device, flow: Flow | None,
+        *, by_policy: bool = False, float8: Float8 | None = None,
+        aside: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
+    ) -> None:  # fmt: skip
         self._word, self._device, self._flow = spec.precision, device, flow
-        self._half = _MIXED.get(spec.precision)
+        self._by_policy, self._float8, self._aside = by_policy, float8, aside
+        self._pure = dtype(spec) == torch.bfloat16
+        self.half_dtype = _MIXED.get(spec.precision)  # what arithmetic is cast to; None: it is in the weights' format
         self.computed: tuple[str, ...] = ()
 
     @property
     def half(self) -> bool:
         """Gradients are in a format in which sums over a batch would overflow: the step keeps them near the mean."""
-        return self._half is not None
+        return self._pure or self.half_dtype is not None
 
     def arithmetic(self) -> AbstractContextManager[Any]:
-        if self._half is None:
+        if self.half_dtype is None or self._by_policy:
             return contextlib.nullcontext()
-        return torch.autocast(self._device.type, dtype=self._half)
+        return torch.autocast(self._device.type, dtype=self.half_dtype)
+
+    def scoring(self) -> AbstractContextManager[Any]:
+        """Around an evaluation, which is in the weights' format: layers that compute in fp8 stand aside for plain ones."""
+        return contextlib.nullcontext() if self._float8 is None else self._float8.plainly()
 
     def whole(self, outputs: Any) -> Any:
         """Outputs for the loss and the scores: in fp32, where they are in a half format."""
-        return outputs if self._half is None else _full(outputs)
+        return full(outputs) if self.half else outputs
 
     @property
     def looking(self) -> bool:
@@ -147,5 +172,35 @@ class Numbers:
         assert self._flow is not None
         self._flow.see(outputs)
         self.computed = self._flow.close()
-        if why := disagreement(self._word, self.computed):
+        why = disagreement(self._word, self.computed)
+        if why is None and self._float8 is not None:
+            why = self._float8.looked(self._flow.called)
+        if why is not None:
             raise RunFailed(why, kind="mismatch")
+
+    def look_at(self, forward: Callable[[Any], Any], batch: Any) -> None:
+        """The same for a step that hooks would disturb: one eager forward of its own, which leaves no trace in the training.
+
+        In evaluation mode, so that no running statistic moves and no dropout is drawn; where ranks meet in the model, all of
+        them must come.
+        """
+        if not self.looking:
+            return
+        assert self._flow is not None
+        outer = forward.modules() if isinstance(forward, torch.nn.Module) else ()
+        modes = {module: module.training for module in (*outer, *self._flow.model.modules())}
+        try:
+            for module in modes:
+                module.training = False
+            with self._aside(), torch.no_grad(), self.arithmetic():
+                self.look(forward(batch))
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+
+    def read_back(self) -> dict[str, Any]:
+        """What torch's switches and the layers say of themselves."""
+        row: dict[str, Any] = {"tf32": products()}
+        if self._float8 is not None:
+            row["fp8"] = self._float8.read_back()
+        return row

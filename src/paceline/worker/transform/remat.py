@@ -1,15 +1,106 @@
-"""`remat`: activations of the model's units computed again in the backward pass instead of kept."""
+"""`remat`: activations of the model's units computed again in the backward pass instead of kept.
+
+`full` keeps a unit's inputs only. `selective` keeps what products, convolutions and attention gave as well, which are dear to
+compute and few beside the rest. Either way the same numbers come out, bit by bit: random draws are repeated, and running
+statistics are left as the first pass made them.
+"""
 
 from __future__ import annotations
 
-import torch
+import contextlib
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
+import torch
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 
+_aten = torch.ops.aten
+_DEAR = frozenset(
+    {
+        _aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm, _aten.addbmm, _aten.mv, _aten.addmv, _aten.linear, _aten.convolution,
+        _aten._scaled_mm, _aten._scaled_dot_product_flash_attention, _aten._scaled_dot_product_flash_attention_for_cpu,
+        _aten._scaled_dot_product_efficient_attention, _aten._scaled_dot_product_cudnn_attention,
+    }
+)  # fmt: skip
 
-def apply(spec: Spec, model: torch.nn.Module, units: list[torch.nn.Module]) -> None:
-    """Nothing yet."""
+Buffers = list[tuple[torch.nn.Module, str, torch.Tensor]]
+
+
+def apply(spec: Spec, model: torch.nn.Module, units: Sequence[torch.nn.Module]) -> None:
+    """Each unit's own forward is replaced on the object, so that no name in a state_dict changes."""
+    if spec.remat == "none":
+        return
+    for unit in units:
+        unit.forward = Again(unit, spec.remat)
 
 
 def read_back(model: torch.nn.Module) -> str:
-    return "none"
+    """From the modules themselves."""
+    found = {again.kind for module in model.modules() if isinstance(again := module.__dict__.get("forward"), Again)}
+    return "+".join(sorted(found)) or "none"
+
+
+class Again:
+    """A unit's forward, whose backward computes it once more. `kind` is the word of the setting."""
+
+    def __init__(self, unit: torch.nn.Module, kind: str) -> None:
+        self.unit, self.kind = unit, kind
+        self._forward: Callable[..., Any] = unit.forward
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return self._forward(*args, **kwargs)
+        # As they are now: a layer that changes its own buffers must see them so again. Which ones it changes nobody says, and
+        # torch's own BatchNorm changes them behind autograd's back; so all are copied.
+        before = [
+            (module, name, buffer.detach().clone())
+            for module in self.unit.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+        return checkpoint(
+            self._forward, *args, use_reentrant=False, preserve_rng_state=True, context_fn=lambda: self._contexts(before), **kwargs
+        )
+
+    def _contexts(self, before: Buffers) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+        first, second = nullcontext(), nullcontext()
+        if self.kind == "selective":
+            first, second = create_selective_checkpoint_contexts(_keep)
+        return first, _repeating(second, before)
+
+
+@contextlib.contextmanager
+def _repeating(inner: AbstractContextManager[Any], before: Buffers) -> Generator[None]:
+    """Around the second computation. The buffers it would change a second time stand aside meanwhile."""
+    after = [(module, name, module._buffers[name]) for module, name, _ in before]
+    for module, name, buffer in before:
+        module._buffers[name] = buffer
+    try:
+        with inner:
+            yield
+    except RuntimeError as error:
+        if "has been mutated" in str(error):
+            raise RunFailed(
+                "remat=selective: the model changes in place what a product, a convolution or attention gave (a ReLU with "
+                "inplace=True, say), so it cannot be kept: use remat=full, or change nothing in place",
+                kind="mismatch",
+            ) from error
+        raise
+    finally:
+        for module, name, buffer in after:
+            module._buffers[name] = buffer
+
+
+def _keep(_: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    """What draws at random is computed again, or the draws that follow it would not be the same."""
+    dear = operator.overloadpacket in _DEAR and not _draws(operator, args, kwargs)
+    return CheckpointPolicy.MUST_SAVE if dear else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def _draws(operator: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    names = [argument.name for argument in operator._schema.arguments]
+    return bool({**dict(zip(names, args, strict=False)), **kwargs}.get("dropout_p"))

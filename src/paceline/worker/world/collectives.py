@@ -39,7 +39,7 @@ def sum_(tensor: torch.Tensor, world: World) -> torch.Tensor:
     if world.size > 1:
         with together():
             dist.all_reduce(tensor)
-        world.sent.num += 1
+        world.sent.add(tensor.nbytes)
     return tensor
 
 
@@ -53,12 +53,28 @@ def gather(tensor: torch.Tensor, world: World) -> list[torch.Tensor]:
     return rows
 
 
-def spread(tensor: torch.Tensor, world: World) -> torch.Tensor:
-    """Rank 0's values on every rank, in place."""
+def swap(pieces: list[torch.Tensor], shapes: list[tuple[int, int]], world: World) -> list[torch.Tensor]:
+    """To each rank its piece, from each rank the one that is for us. Everybody knows all sizes: `shapes` is what comes."""
+    if world.size == 1:
+        return pieces
+    dtype, device, each = pieces[0].dtype, pieces[0].device, pieces[0].element_size()
+    # as bytes: gloo does not know every dtype
+    message = torch.cat([piece.reshape(-1) for piece in pieces]).view(torch.uint8)
+    go = [piece.numel() * each for piece in pieces]
+    come = [rows * columns * each for rows, columns in shapes]
+    room = torch.empty(sum(come), dtype=torch.uint8, device=device)
+    with together():
+        dist.all_to_all_single(room, message, come, go)
+    world.sent.add(sum(go) - go[world.rank])
+    return [part.view(dtype).view(shape) for part, shape in zip(room.split(come), shapes, strict=True)]
+
+
+def spread(tensor: torch.Tensor, world: World, *, src: int = 0) -> torch.Tensor:
+    """One rank's values on every rank, in place; rank 0's unless said otherwise."""
     if world.size > 1:
         flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)  # as bytes: gloo does not know every dtype
         with together():
-            dist.broadcast(flat, src=0)
+            dist.broadcast(flat, src=src)
         tensor.copy_(flat.view(tensor.dtype).view(tensor.shape))
     return tensor
 
@@ -73,6 +89,16 @@ def spread_json(value: object, world: World) -> object:
     if world.rank == 0:
         room.copy_(torch.frombuffer(bytearray(blob), dtype=torch.uint8))
     return json.loads(bytes(spread(room, world).tolist()))
+
+
+def largest(values: list[float], world: World) -> list[float]:
+    """Of each, over all ranks."""
+    if world.size == 1:
+        return values
+    row = torch.tensor(values, dtype=torch.float64)
+    with together():
+        dist.all_reduce(row, op=dist.ReduceOp.MAX)
+    return row.tolist()
 
 
 def agree(value: int, world: World) -> tuple[int, int]:

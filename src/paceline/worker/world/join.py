@@ -27,9 +27,17 @@ _BACKENDS = {"gloo": "gloo", "mpi": "mpi4py", "nccl": "cpu:gloo,cuda:nccl"}
 
 @dataclass(slots=True)
 class Sent:
-    """How many messages to all ranks this rank has taken part in: a world that says nothing trains several models."""
+    """How many messages to all ranks this rank has taken part in: a world that says nothing trains several models.
+
+    `bytes` is what it gave to them: its own part of each, however often a backend then sends it on.
+    """
 
     num: int = 0
+    bytes: int = 0
+
+    def add(self, nbytes: int) -> None:
+        self.num += 1
+        self.bytes += nbytes
 
 
 @dataclass(frozen=True, slots=True)

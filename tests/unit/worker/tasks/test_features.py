@@ -221,3 +221,36 @@ def test_sample_by_sample_is_the_same_data() -> None:
     assert len(samples) == 5
     assert all(torch.equal(a, x[i]) and torch.equal(b, y[i]) for i, (a, b) in enumerate(samples))
     assert not hasattr(samples, "__getitems__"), "whole batches at once would not be what report A did"
+
+
+def passes(model: torch.nn.Module, x: torch.Tensor) -> int:
+    """How often the extra layer was applied."""
+    calls: list[int] = []
+    hook = model.get_submodule("again").register_forward_hook(lambda *_: calls.append(1))
+    model(x)
+    hook.remove()
+    return len(calls)
+
+
+def test_early_exit_takes_both_branches() -> None:
+    torch.manual_seed(0)
+    model = Features(early_exit=True).model().eval()
+    assert passes(model, torch.zeros(4, 512)) == 3
+    assert passes(model, 1_000 * torch.randn(4, 512)) == 1
+    assert model(torch.zeros(4, 512)).shape == (4, 20)
+
+
+def test_early_exit_leaves_no_parameter_without_a_gradient() -> None:
+    """Whichever way a batch goes: a rank that lacks a gradient would leave the others waiting."""
+    torch.manual_seed(0)
+    for scale in (0.0, 1_000.0):
+        model = Features(early_exit=True, hidden=8).model().eval()
+        model(scale * torch.randn(4, 512)).sum().backward()
+        assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_the_default_model_is_as_it_was() -> None:
+    names = ["linear1.weight", "linear1.bias", "norm.weight", "norm.bias", "linear2.weight", "linear2.bias"]
+    assert [name for name, _ in Features().model().named_parameters()] == names
+    extra = Features(early_exit=True).model()
+    assert {name for name, _ in extra.named_parameters()} == {*names, "again.weight", "again.bias"}

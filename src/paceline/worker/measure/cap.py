@@ -1,0 +1,129 @@
+"""`memory_cap`: the most a rank may take beside what its libraries hold. The kernel keeps it on a CPU, torch's allocator on a GPU.
+
+A cap shows before the launch on a big machine what fits a small one, and that a model in parts fits where the whole does not.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import re
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from paceline.base.errors import RunFailed
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+# How memory that is not there is told, by torch, by libraries below it, and by the system.
+_SIGNS = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "std::bad_alloc",
+    "out of memory",
+    "can't start new thread",
+)
+
+
+def bytes_of(word: str) -> int:
+    """
+    >>> bytes_of("600M"), bytes_of("2G") == 2 * bytes_of("1024M")
+    (629145600, True)
+    """
+    return int(word.rstrip("KMGT")) * _UNITS[word.lstrip("0123456789")]
+
+
+class Cap:
+    """One of a rank's life; `nbytes` is what is in force now, as the system has it."""
+
+    def __init__(self) -> None:
+        self._before = 0
+        self._device: Any = None
+
+    def on_host(self, word: str) -> None:
+        """From now on; what is held already is the libraries'. Counted is memory that only this process can write, touched or not,
+        so a thread costs its stack of 8 MB."""
+        if sys.platform != "linux":
+            raise RunFailed(
+                f"memory_cap={word}: only Linux keeps such a limit, and this is {sys.platform}; leave it out",
+                kind="mismatch",
+            )
+        self._before = _held()
+        limit = self._before + bytes_of(word)
+        try:
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+        except (ValueError, OSError) as error:
+            raise RunFailed(
+                f"memory_cap={word}: this process may not have that limit ({error})", kind="mismatch"
+            ) from error
+        if not _kept(bytes_of(word)):
+            raise RunFailed(
+                f"memory_cap={word}: this system takes the limit and does not keep it; leave it out", kind="mismatch"
+            )
+
+    def on_device(self, word: str, device: Any) -> None:
+        """Of the GPU's memory; after the world was joined, which says which GPU it is."""
+        import torch
+
+        self._device = device
+        whole = torch.cuda.get_device_properties(device).total_memory
+        if bytes_of(word) > whole:
+            raise RunFailed(f"memory_cap={word}: this GPU has {whole >> 20} MB in all; leave it out", kind="mismatch")
+        torch.cuda.set_per_process_memory_fraction(bytes_of(word) / whole, device)
+
+    @property
+    def nbytes(self) -> int | None:
+        if self._device is not None:
+            import torch
+
+            share = torch.cuda.get_per_process_memory_fraction(self._device)
+            return round(share * torch.cuda.get_device_properties(self._device).total_memory)
+        limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
+        return limit - self._before if self._before and limit != resource.RLIM_INFINITY else None
+
+
+def _held() -> int:
+    """What the limit is counted in: private memory that can be written."""
+    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+    return next(int(words[1]) for words in lines if words[:1] == ["VmData:"]) * 1024
+
+
+def _kept(nbytes: int) -> bool:
+    """Asked for more than is allowed, the system must say no. Nothing is touched, so nothing is taken."""
+    try:
+        mmap.mmap(-1, nbytes + (1 << 20), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+    except OSError as error:
+        return error.errno == errno.ENOMEM
+    return False
+
+
+def ran_out(error: BaseException, *, rank: int, cap: str | None) -> RunFailed | None:
+    """The end of a rank that had no memory left, as a sentence; None where it ended otherwise."""
+    said = next((text for text in map(_said, _chain(error)) if text is not None), None)
+    if said is None or (cap is None and isinstance(error, RunFailed)):  # a sentence already
+        return None
+    wanted = re.search(r"tried to allocate (\d+) bytes", said)
+    detail = f"it wanted {int(wanted[1]) / 1e6:.1f} MB more" if wanted else said[:200]
+    if cap is None:
+        return RunFailed(
+            f"rank {rank} ran out of memory ({detail}): use a smaller batch or model, or more ranks", kind="memory"
+        )
+    return RunFailed(
+        f"rank {rank} ran out of memory ({detail}): memory_cap={cap} is all it may take beside its libraries; raise it, use a "
+        "smaller batch or model, or cut the model over more ranks (sharding=fsdp, or sharding=embedding for tables)",
+        kind="memory",
+    )
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _said(error: BaseException) -> str | None:
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return text if memory or any(sign in text.lower() for sign in _SIGNS) else None

@@ -1,0 +1,119 @@
+"""What making graphs costs, apart from running them: seconds go to the stopwatch's part `compile`, and torch's compiler is counted.
+
+torch calls back when it begins and ends to compile, wherever that happens: in the middle of a forward pass, and for the backward
+pass perhaps on autograd's own thread, while the thread that owns the stopwatch waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import Counter
+from collections.abc import Generator
+from typing import Any
+
+import torch._dynamo
+from torch._dynamo.callback import CallbackTrigger, callback_handler
+from torch._dynamo.utils import counters, get_compilation_metrics
+
+from paceline.worker.measure.clock import Stopwatch
+
+COMPILE = "compile"
+_MOST_REASONS, _MOST_LETTERS = 3, 200
+_LINE = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+def brief(reason: str) -> str:
+    """The first line of what torch says, and the line of code it is about.
+
+    >>> brief('Data-dependent branching\\n  Explanation: ...\\n # File "/a/b/task.py", line 7, in forward, code: if x > 0:\\n')
+    'Data-dependent branching (task.py, line 7)'
+    """
+    first = " ".join(reason.strip().splitlines()[0].split())[:_MOST_LETTERS] if reason.strip() else "no reason given"
+    found = _LINE.search(reason)
+    if found is None:
+        return first
+    name = found[1].replace("\\", "/").rpartition("/")[2]
+    return f"{first} ({name}, line {found[2]})"
+
+
+class Compiles:
+    """`with compiles: step()` listens while one step runs, and leaves nothing behind; `counts` says what was seen so far.
+
+    `making` is for graphs that are made without torch's compiler: an export, a capture.
+    """
+
+    def __init__(self, watch: Stopwatch) -> None:
+        self._watch = watch
+        self._part, self._heard, self._depth = watch.part, watch.heard, 0
+        self._ids: list[str] = []
+        self._breaks_before = Counter(counters["graph_break"])
+        self._graphs_before = counters["stats"]["unique_graphs"]
+        self._made = 0
+        self.num = 0  # times something was made, by anybody: grows while a step is disturbed
+
+    def __enter__(self) -> Compiles:
+        callback_handler.register_start_callback(self._begins)
+        callback_handler.register_end_callback(self._ends)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        callback_handler.remove_start_callback(self._begins)
+        callback_handler.remove_end_callback(self._ends)
+
+    @contextlib.contextmanager
+    def making(self, *, graphs: int = 0) -> Generator[None]:
+        """`graphs`: how many there will be of it that torch's compiler does not count."""
+        self._away()
+        try:
+            yield
+            self._made += graphs
+        finally:
+            self._back()
+
+    def _begins(self, args: Any) -> None:
+        if args.callback_trigger is CallbackTrigger.DYNAMO:
+            self._ids.append(str(args.compile_id))
+        self._away()
+
+    def _ends(self, _args: Any) -> None:
+        self._back()
+
+    def _away(self) -> None:
+        """Who listens to the parts of a step is not told: its forward pass has not ended."""
+        self._depth += 1
+        if self._depth > 1:  # a graph made by hand may call the compiler
+            return
+        self.num += 1
+        self._part, self._heard = self._watch.part, self._watch.heard
+        self._watch.heard = None
+        self._watch.switch(COMPILE)
+
+    def _back(self) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._watch.switch(self._part)
+            self._watch.heard = self._heard
+
+    @property
+    def graphs(self) -> int:
+        return self._made + counters["stats"]["unique_graphs"] - self._graphs_before
+
+    def counts(self) -> dict[str, Any]:
+        """`breaks` as torch counts them: a function that is compiled again breaks again. A recompilation is a function compiled
+        a second time, which its id tells: `3/1` is the second of function 3."""
+        broke = Counter(counters["graph_break"]) - self._breaks_before
+        again = [id_ for id_ in self._ids if not id_.endswith("/0")]
+        reasons = {
+            metrics.compile_id: reason
+            for metrics in get_compilation_metrics()
+            if (reason := getattr(metrics, "recompile_reason", None))
+        }
+        why = [brief(reasons[id_].partition(": ")[2] or reasons[id_]) for id_ in again if id_ in reasons]
+        return {
+            "graphs": self.graphs,
+            "breaks": broke.total(),
+            "break_reasons": list(dict.fromkeys(map(brief, broke)))[:_MOST_REASONS],
+            "recompiles": len(again),
+            "recompile_reasons": list(dict.fromkeys(why))[:_MOST_REASONS],
+        }

@@ -1,0 +1,132 @@
+"""`sharding=ddp`: the whole model on every rank, gradients sent by torch's DistributedDataParallel while others are still computed.
+
+DDP divides by the number of ranks, which is wrong where ranks have different numbers of samples. So its communication hook
+(`measure/overlap.py`) sends plain sums, and one small message a step brings the true divisor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.base.errors import RunFailed
+from paceline.records.split import COMMUNICATION
+from paceline.spec.run import Spec
+from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.measure.overlap import Overlap
+from paceline.worker.sharding.sharding import Plain
+from paceline.worker.sharding.whole import Whole
+from paceline.worker.tasks.task import users_code
+from paceline.worker.transform.sparse import sparse_parameters
+from paceline.worker.world.collectives import sum_, together
+from paceline.worker.world.join import World
+
+_MEGABYTE = 1 << 20  # as DDP counts them
+_WIRE = {"none": None, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+class Ddp(Plain):
+    """A parameter that no rank used keeps no gradient, as on one process: DDP finds those by itself (`find_unused_parameters`)."""
+
+    word = "ddp"
+
+    def __init__(self, whole: Whole, spec: Spec, world: World, watch: Stopwatch) -> None:
+        super().__init__(whole.model, world)
+        dense_only(whole.model, "sharding=ddp")
+        self._watch = watch
+        self.module = DistributedDataParallel(
+            _Guarded(whole),
+            device_ids=[world.device.index] if world.device.type == "cuda" else None,
+            bucket_cap_mb=spec.bucket_mb,
+            gradient_as_bucket_view=spec.bucket_view,
+            # A layer no rank used must keep no gradient, as on one process; without this, DDP fails at the second step.
+            find_unused_parameters=True,
+        )
+        # Rank 0's running statistics before every forward would be a rule of DDP's own; ours is the setting `buffers`. Set here
+        # because the argument has two names: 2.13 warns of the one that 2.11 has.
+        self.module.broadcast_buffers = False
+        # Sums over a batch do not fit into fp16, so there gradients travel as if of one sample. Under half precision they are
+        # that small already.
+        small = spec.batch if spec.compress == "fp16" and spec.precision not in ("fp16", "bf16") else 1
+        self._overlap = Overlap(watch, world, divide=small, multiply=small, wire=_WIRE[spec.compress])
+        if world.size > 1:  # alone there is nothing to send, and nobody to wait for
+            self.module.register_comm_hook(None, self._overlap.hook)
+
+    @contextlib.contextmanager
+    def micro(self, *, last: bool) -> Generator[None]:
+        # Ranks talk in the backward pass only: before it, an error that speaks of a closed connection is the task's own.
+        talking = lambda: self._watch.part in ("backward", COMMUNICATION)  # noqa: E731
+        with ddps_words("sharding=ddp", talking), contextlib.nullcontext() if last else self.module.no_sync():
+            yield
+
+    def reduce(self, count: Any) -> None:
+        """The sums are here; what they are divided by is what all ranks counted."""
+        if self.world.size > 1:  # DDP's own: which parameters were used, as 32-bit numbers, beside the buckets
+            self.world.sent.add(4 * len(self._parameters))
+        seen = torch.as_tensor(count, dtype=torch.float64, device=self._parameters[0].device).reshape(1)
+        total = sum_(seen.clone(), self.world)
+        for gradient in self.gradients():
+            gradient.div_(total.to(gradient.dtype))
+
+    def hidden_s(self) -> float:
+        return self._overlap.hidden_s()
+
+    def _sent_as(self) -> str:
+        words = {str(dtype): word for word, dtype in _WIRE.items() if dtype is not None}
+        weights = {parameter.dtype for parameter in self._parameters}
+        return "+".join(sorted(words.get(str(d), str(d)) for d in self._overlap.sent_as - weights)) or "none"
+
+    def read_back(self) -> dict[str, Any]:
+        """`buckets`: bytes of each, in the order they were sent; known after the first step, and alone never."""
+        return {
+            "bucket_mb": self.module.bucket_bytes_cap / _MEGABYTE,
+            "bucket_view": self.module.gradient_as_bucket_view,
+            "compress": self._sent_as(),
+            "find_unused_parameters": self.module.find_unused_parameters,
+            "broadcast_buffers": self.module.broadcast_buffers,
+            **({"buckets": self._overlap.sizes} if self._overlap.sizes else {}),
+        }
+
+
+def dense_only(model: torch.nn.Module, asked: str) -> None:
+    """Buckets and parts are dense: a table's sparse gradient has no place in them."""
+    if sparse_parameters(model):
+        raise RunFailed(
+            f"{asked}: the model has a table with sparse=True, whose gradients hold some rows only, and torch sends dense ones here: "
+            "use sharding=none or sharding=embedding, or a table with sparse=False",
+            kind="mismatch",
+        )
+
+
+class _Guarded(torch.nn.Module):
+    """The user's errors are told from DDP's in here."""
+
+    def __init__(self, whole: Whole) -> None:
+        super().__init__()
+        self.whole = whole
+
+    def forward(self, batch: Any) -> Any:
+        with users_code(self.whole.task.name, self.whole.task.source):
+            return self.whole(batch)
+
+
+@contextlib.contextmanager
+def ddps_words(asked: str, talking: Callable[[], bool] = lambda: True) -> Generator[None]:
+    """What DDP throws, as a sentence: a model it cannot follow, or a peer that went away. The user's own errors are sentences already."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "finished reduction" in str(error) or "ready only once" in str(error):
+            raise RunFailed(
+                f"{asked}: torch's DDP cannot tell which parameters this model's outputs depend on; let the task's forward "
+                f"return tensors (in tuples, lists or dicts), or use {asked.partition('=')[0]}=none",
+                kind="mismatch",
+            ) from error
+        if not talking():
+            raise
+        with together():
+            raise

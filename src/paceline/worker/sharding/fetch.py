@@ -1,0 +1,56 @@
+"""FSDP's two messages, as torch sends them, counted; and, where they are sent in the middle of the computation, timed as what they are.
+
+On a GPU they run beside the computation in streams of their own. What is hidden there is not measured, so it is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.world.collectives import together
+from paceline.worker.world.join import World
+
+# torch 2.13 has the first names, and warns of the second; before, there were only the second.
+_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+
+class _Message:
+    """What both have in common; FSDP asks each for the memory it needs."""
+
+    def __init__(self, world: World, watch: Stopwatch) -> None:
+        self._world, self._watch = world, watch
+
+    def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def _in_time(self) -> AbstractContextManager[None]:
+        return self._watch.aside() if self._world.device.type == "cpu" else nullcontext()
+
+
+class Fetch(_Message):
+    """The whole parameters of a unit from every rank's part."""
+
+    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, async_op: bool = False) -> Any:
+        with self._in_time(), together():
+            work = _gather(output_tensor, input_tensor, group=group, async_op=async_op)
+        self._world.sent.add(input_tensor.nbytes)
+        return work
+
+
+class Return(_Message):
+    """The gradients of a unit, summed over ranks, to each rank its part."""
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any, async_op: bool = False
+    ) -> Any:
+        with self._in_time(), together():
+            work = _scatter(output_tensor, input_tensor, group=group, op=op, async_op=async_op)
+        self._world.sent.add(input_tensor.nbytes)
+        return work

@@ -1,0 +1,191 @@
+"""`sharding=fsdp`: parameters, gradients and optimizer state cut over ranks by torch's FSDP2 (`fully_shard`).
+
+Unit by unit a rank fetches the whole parameters, computes with them and lets go of them again; gradients are summed and cut
+in one message. FSDP divides them by nothing: the true divisor comes in a message of its own, as everywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
+
+from paceline.base.errors import RunFailed
+from paceline.spec.run import Spec
+from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.sharding.ddp import dense_only
+from paceline.worker.sharding.fetch import Fetch, Return
+from paceline.worker.sharding.sharding import Plain
+from paceline.worker.sharding.whole import Whole
+from paceline.worker.world.collectives import sum_
+from paceline.worker.world.join import World
+
+# What FSDP is told of a number format: of the parameters it fetches, and of the gradients it sums. Sums in a half format would
+# lose the small ranks.
+_POLICIES = {
+    "fp16": MixedPrecisionPolicy(param_dtype=torch.float16, reduce_dtype=torch.float32),
+    "bf16": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+    "bf16-pure": MixedPrecisionPolicy(reduce_dtype=torch.float32),
+}
+# Layers that keep running statistics have them in fp32, and torch has no kernel for half weights beside them. It has one for
+# half inputs, which is also what they get under autocast.
+_STATISTICS = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
+
+
+class Fsdp(Plain):
+    word = "fsdp"
+    lockstep = True
+
+    def __init__(
+        self, whole: Whole, units: Sequence[torch.nn.Module], spec: Spec, world: World, watch: Stopwatch
+    ) -> None:
+        dense_only(whole.model, "sharding=fsdp")
+        mesh = DeviceMesh.from_group(dist.group.WORLD, world.device.type)  # pyright: ignore[reportArgumentType]
+        policy = _POLICIES.get(spec.precision, MixedPrecisionPolicy())
+        self._units = _cut(whole, _on_their_own(units, whole), policy, mesh, reshard=spec.reshard)
+        self._root = whole
+        self._groups = [module for module in whole.modules() if isinstance(module, FSDPModule)]
+        super().__init__(whole.model, world)  # its parameters are this rank's parts from here on
+        self._watch, self._last, self._mesh = watch, True, mesh
+        for group in self._groups:
+            group.set_gradient_divide_factor(1.0)
+            group.set_force_sum_reduction_for_comms(True)  # gloo has no other
+            group.set_custom_all_gather(Fetch(world, watch))
+            group.set_custom_reduce_scatter(Return(world, watch))
+        self._used = _Used(whole, self._groups, self._parameters)
+        # A rank may not use what another does (the newest torch alone can be told); what nobody used is found in `reduce`.
+        if world.size > 1 and hasattr(whole, "set_reduce_scatter_unused_params"):
+            whole.set_reduce_scatter_unused_params(True)  # pyright: ignore[reportCallIssue]
+        whole.register_forward_hook(self._let_go)
+
+    @contextlib.contextmanager
+    def micro(self, *, last: bool) -> Generator[None]:
+        """Until the last micro-batch every rank keeps whole gradients: nothing is sent, and that much memory is held."""
+        if last != self._last:
+            assert isinstance(self._root, FSDPModule)
+            self._root.set_requires_gradient_sync(last)
+            self._root.set_is_last_backward(last)
+            self._last = last
+        yield
+
+    def gradients(self) -> list[torch.Tensor]:
+        """This rank's parts, as plain tensors."""
+        found = (parameter.grad for parameter in self._parameters)
+        return [grad.to_local() if isinstance(grad, DTensor) else grad for grad in found if grad is not None]
+
+    def reduce(self, count: Any) -> None:
+        """A parameter no rank used keeps no gradient, as on one process; FSDP gives it zeros."""
+        seen = torch.as_tensor(count, dtype=torch.float64, device=self.world.device).reshape(1)
+        flags = torch.tensor(self._used.take(), dtype=torch.float64, device=self.world.device)
+        message = sum_(torch.cat([flags, seen]), self.world)
+        *used, total = message.tolist()
+        for parameter, flag in zip(self._parameters, used, strict=True):
+            if not flag:
+                parameter.grad = None
+        for gradient in self.gradients():
+            gradient.div_(total)
+
+    def norm(self) -> torch.Tensor:
+        """Squares are summed over ranks in fp64: those of a long gradient do not fit into fp32."""
+        mine = torch.nn.utils.get_total_norm(self.gradients()).to(self.world.device)
+        with self._watch.aside():
+            squares = sum_(mine.double().square().reshape(1), self.world)
+        return squares.sqrt().to(mine.dtype).reshape(())
+
+    def read_back(self) -> dict[str, Any]:
+        """From FSDP's own objects. The rest of the model, outside of its units, is always kept until the backward pass."""
+        kept = {_group(unit)._reshard_after_forward for unit in self._units}
+        policies = [_group(unit).mp_policy for unit in self._units]
+        formats = {str(p.param_dtype).removeprefix("torch.") for p in policies if p.param_dtype is not None}
+        return {
+            "reshard": kept.pop() if len(kept) == 1 else None,
+            "units": len(self._units),
+            "ranks": self._mesh.size(),
+            "policy": sorted(formats) or None,
+            "statistics": sum(policy == _STATISTICS for policy in policies),
+        }
+
+    def _let_go(self, *_: Any) -> None:
+        """After a forward pass that no backward follows: what is left fetched would be taken for the rank's own part."""
+        if not torch.is_grad_enabled():
+            for group in self._groups:
+                group.reshard()
+
+
+class _Used:
+    """Which parameters got a gradient on this rank since it was last asked.
+
+    FSDP computes with other objects than the ones the optimizer has. It makes them when a unit is first called, and keeps them.
+    """
+
+    def __init__(
+        self, whole: Whole, groups: Sequence[FSDPModule], parameters: Sequence[torch.nn.Parameter]
+    ) -> None:
+        self._whole = whole
+        place = {id(parameter): index for index, parameter in enumerate(parameters)}
+        self._place = {name: place[id(p)] for name, p in whole.named_parameters() if p.requires_grad}
+        self._flags = [False] * len(parameters)
+        self._hooks: dict[int, Any] = {}
+        for group in groups:  # after FSDP's own hook, which fetches
+            assert isinstance(group, torch.nn.Module)
+            self._hooks[id(group)] = group.register_forward_pre_hook(self._called)
+
+    def _called(self, group: torch.nn.Module, _: Any) -> None:
+        self._hooks.pop(id(group)).remove()
+        for name, parameter in self._whole.named_parameters():
+            if name in self._place and not isinstance(parameter, DTensor):
+                parameter.register_post_accumulate_grad_hook(lambda _, index=self._place[name]: self._use(index))
+
+    def _use(self, index: int) -> None:
+        self._flags[index] = True
+
+    def take(self) -> list[bool]:
+        flags, self._flags = self._flags, [False] * len(self._flags)
+        return flags
+
+
+def _cut(
+    whole: Whole, units: Sequence[torch.nn.Module], policy: MixedPrecisionPolicy, mesh: DeviceMesh, *, reshard: bool
+) -> list[torch.nn.Module]:
+    """The units, from the innermost to the outermost; then the root, which holds what is in none of them.
+
+    The root's parameters stay fetched between its forward and its backward pass, as torch has it: they would come back at once.
+    """
+    targets = {id(unit): policy for unit in units}
+    if policy.param_dtype is not None:
+        layers = (module for module in whole.modules() if isinstance(module, _NormBase))
+        targets |= {id(layer): _STATISTICS for layer in layers if next(layer.parameters(), None) is not None}
+    inside_out = [module for module in reversed(list(whole.modules())) if id(module) in targets]
+    try:
+        for module in inside_out:
+            fully_shard(module, mesh=mesh, reshard_after_forward=reshard, mp_policy=targets[id(module)])
+        fully_shard(whole, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
+    except (ValueError, AssertionError) as error:  # a parameter without a dimension, for one
+        raise RunFailed(f"sharding=fsdp: torch cannot cut this model ({' '.join(str(error).split())[:300]})", kind="mismatch") from error
+    return inside_out
+
+
+def _on_their_own(units: Sequence[torch.nn.Module], whole: Whole) -> list[torch.nn.Module]:
+    """Without those that share a parameter with another part of the model: a parameter is in one unit, and theirs is the root."""
+    owners: dict[int, list[torch.nn.Module]] = {}
+    for module in whole.modules():
+        for parameter in module.parameters(recurse=False):
+            owners.setdefault(id(parameter), []).append(module)
+    alone: list[torch.nn.Module] = []
+    for unit in units:
+        inside = {id(module) for module in unit.modules()}
+        if all(id(owner) in inside for p in unit.parameters() for owner in owners[id(p)]):
+            alone.append(unit)
+    return alone
+
+
+def _group(unit: torch.nn.Module) -> Any:
+    """What FSDP knows of a unit; it has no public word for it."""
+    return fully_shard.state(unit)._fsdp_param_group  # pyright: ignore[reportFunctionMemberAccess]

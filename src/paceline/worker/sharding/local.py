@@ -1,0 +1,55 @@
+"""`sync_every=H`: local SGD. Each rank updates alone, by the mean gradient of its own samples; every H steps parameters are averaged.
+
+Clipping, norms and the optimizer's state stay a rank's own. Before an evaluation and at the end the ranks become one model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.sharding.sharding import Plain
+from paceline.worker.world.collectives import sum_
+from paceline.worker.world.join import World
+
+
+class Local(Plain):
+    def __init__(self, model: torch.nn.Module, every: int, world: World, watch: Stopwatch) -> None:
+        super().__init__(model, world)
+        self.meets = False
+        self._every, self._watch = every, watch
+        self._apart, self._longest, self._num_averaged = 0, 0, 0
+
+    def reduce(self, count: Any) -> None:
+        """A rank without a sample in a short batch has no gradient, so it makes no update; it still averages with the others."""
+        for gradient in self.gradients():
+            gradient.div_(count)
+
+    def after_update(self) -> None:
+        self._apart += 1
+        if self._apart == self._every:
+            with self._watch.aside():
+                self._average()
+
+    def one_model(self) -> None:
+        if self._apart:
+            self._average()
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """One message. The mean is plain: each rank made as many steps as the others, but for short batches."""
+        # A mean in a half format would lose what ranks differ in.
+        dtype = torch.promote_types(self._parameters[0].dtype, torch.float32)
+        message = torch.cat([parameter.detach().reshape(-1).to(dtype) for parameter in self._parameters])
+        sum_(message, self.world).div_(self.world.size)
+        pieces = message.split([parameter.numel() for parameter in self._parameters])
+        for parameter, piece in zip(self._parameters, pieces, strict=True):
+            parameter.copy_(piece.view_as(parameter))
+        self._longest, self._apart = max(self._longest, self._apart), 0
+        self._num_averaged += 1
+
+    def read_back(self) -> dict[str, Any]:
+        """`sync_every`: the most steps that really lay between two averagings; known after the steps."""
+        return {"sync_every": self._longest, "averaged": self._num_averaged}

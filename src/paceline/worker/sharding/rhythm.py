@@ -1,0 +1,72 @@
+"""Whether every rank can keep step, asked of the sizes alone, before training: some ways wait for each rank in each step.
+
+A question of the number of samples, which only the rank knows for sure: so it is asked here, and not by a rule.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from paceline.base.errors import RunFailed
+from paceline.spec.run import Spec
+from paceline.worker.tasks.order import Piece, micro_pieces, training_pieces
+from paceline.worker.world.join import World
+
+# What waits for every rank in every step, as it was asked for.
+_DDP = {"sharding=ddp": "DDP", "wrap=accelerate": "DDP"}
+_LOCKSTEP = {"sharding=fsdp": "FSDP", "sharding=embedding": "a cut table"}
+
+
+def check_rhythm(num: int, spec: Spec, world: World) -> None:
+    """`num` training samples. Only batches that will be trained on count: `steps` may end a run before the short one."""
+    asked = "wrap=accelerate" if spec.wrap == "accelerate" else f"sharding={spec.sharding}"
+    if world.size > 1 and asked in _DDP | _LOCKSTEP:
+        a_sample_for_every_rank(num, spec, world, asked=asked)
+    if world.size > 1 and asked in _LOCKSTEP:
+        _equal_micro_batches(num, spec, world, asked=asked)
+    if spec.sync_every > 1:
+        _time_to_drift(num, spec)
+
+
+def a_sample_for_every_rank(num: int, spec: Spec, world: World, *, asked: str) -> None:
+    """A rank that has no sample has nothing to go backward through, or does not come to where the others meet."""
+    empty = next((piece for piece in _pieces(num, spec, world, rank=world.size - 1) if not len(piece.ids)), None)
+    if empty is not None:
+        raise RunFailed(
+            f"{asked}: the last batch of an epoch has {empty.num_global} of the {num} samples, too few for {world.size} "
+            f"ranks, and {(_DDP | _LOCKSTEP)[asked]} cannot train where a rank has none: choose a batch whose last one has a sample "
+            f"for every rank, or {asked.partition('=')[0]}=none",
+            kind="mismatch",
+        )
+
+
+def _equal_micro_batches(num: int, spec: Spec, world: World, *, asked: str) -> None:
+    """Ranks meet inside the model, so each must call it equally often."""
+    first, last = (_pieces(num, spec, world, rank=rank) for rank in (0, world.size - 1))  # most and fewest samples
+    for most, fewest in zip(first, last, strict=True):
+        here, there = (len(micro_pieces(piece, spec.accumulate)) for piece in (most, fewest))
+        if here != there:
+            raise RunFailed(
+                f"{asked} accumulate={spec.accumulate}: a batch of {most.num_global} of the {num} samples makes {here} micro-batches "
+                f"on rank 0 and {there} on rank {world.size - 1}, but the ranks meet inside the model: choose a batch whose "
+                f"last one has {spec.accumulate} samples for every rank, or a smaller accumulate",
+                kind="mismatch",
+            )
+
+
+def _time_to_drift(num: int, spec: Spec) -> None:
+    """Before an evaluation ranks are made one model anyway: a longer time apart than an epoch would never come."""
+    each = math.ceil(num / spec.batch)
+    longest = each if spec.steps is None else min(each, spec.steps)
+    if longest < spec.sync_every:
+        raise RunFailed(
+            f"sync_every={spec.sync_every}: there are only {longest} steps before an evaluation, where the ranks become one model "
+            f"anyway: use sync_every={longest} or less, or more data",
+            kind="mismatch",
+        )
+
+
+def _pieces(num: int, spec: Spec, world: World, *, rank: int) -> list[Piece]:
+    return training_pieces(np.arange(num), batch=spec.batch, rank=rank, world_size=world.size)[: spec.steps]

@@ -1,0 +1,201 @@
+"""`sharding=tensor`: layers cut over ranks by torch's DTensor, as the task's `tensor_plan(model)` says. Every rank sees every sample.
+
+What is not cut is on every rank and computed there alike: no gradient is exchanged, and that ranks stay one model is checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor.parallel import parallelize_module
+
+from paceline.base.errors import RunFailed
+from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.sharding.heard import heard_group
+from paceline.worker.sharding.sharding import Plain, Share
+from paceline.worker.sharding.tensor_plan import plan_of
+from paceline.worker.sharding.whole import Whole
+from paceline.worker.tasks.task import Task
+from paceline.worker.world.collectives import gather, spread, sum_
+from paceline.worker.world.join import World
+
+_FAR = 1e-3  # outputs that differ by more than this share are different outputs, not the same one rounded otherwise
+
+
+class CutLayers(Plain):
+    """Gradients of cut parameters are complete where they are; those of the others are the same on every rank."""
+
+    word = "tensor"
+    lockstep = True
+
+    def __init__(self, whole: Whole, task: Task, world: World, watch: Stopwatch) -> None:
+        model = whole.model
+        plan = plan_of(task, model)
+        shared = _shared(model)
+        self.group = heard_group(world, watch)
+        # With a name of its own: torch keeps what it found out for one mesh and uses it, group and all, for one that looks alike.
+        mesh = DeviceMesh.from_group(
+            self.group, world.device.type, mesh_dim_names=(f"tensor{self.group.getGroupName()}",)
+        )
+        # Every rank has rank 0's values already, so each takes its part of its own.
+        parallelize_module(model, mesh, plan, src_data_rank=None)
+        _whole_parts(model, task, world)
+        _still_shared(model, shared, task)
+        super().__init__(model, world)
+        self.share, self.meets = Share(0, 1), False
+        self._task, self._watch = task, watch
+        self._hook = whole.register_forward_hook(lambda _module, _args, outputs: self._compare(outputs))
+
+    @contextlib.contextmanager
+    def micro(self, *, last: bool) -> Generator[None]:
+        """Where a layer's activations were cut otherwise than its parameters, their gradient is a part still to be summed."""
+        yield
+        if last:
+            for parameter in self._parameters:
+                gradient = parameter.grad
+                if (
+                    isinstance(gradient, DTensor)
+                    and isinstance(parameter, DTensor)
+                    and gradient.placements != parameter.placements
+                ):
+                    parameter.grad = gradient.redistribute(placements=parameter.placements)
+
+    def gradients(self) -> list[torch.Tensor]:
+        return [_local(gradient) for gradient in super().gradients()]
+
+    def reduce(self, count: Any) -> None:
+        """Every rank had every sample, so its count is everybody's."""
+        for gradient in self.gradients():
+            gradient.div_(count)
+
+    def norm(self) -> torch.Tensor:
+        """What is cut counts over all ranks, the rest once."""
+        parts = {True: [], False: []}
+        for parameter in self._parameters:
+            if parameter.grad is not None:
+                parts[_is_cut(parameter)].append(_local(parameter.grad))
+        mine, same = (torch.nn.utils.get_total_norm(parts[cut]).to(self.world.device) for cut in (True, False))
+        square = torch.square(mine.to(torch.promote_types(mine.dtype, torch.float32))).reshape(1)
+        with self._watch.aside():
+            sum_(square, self.world)
+        return torch.sqrt(square[0] + torch.square(same.to(square)))
+
+    def one_model(self) -> None:
+        """The same arithmetic on the same numbers: if the copies differ by more than rounding, it was not the same."""
+        for name, parameter in self._model.named_parameters():
+            if _is_cut(parameter):
+                continue
+            mine = _local(parameter.detach())
+            first = spread(mine.clone(), self.world)
+            size, apart = first.abs().max(), (mine - first).abs().max()
+            if bool(apart > 100 * torch.finfo(mine.dtype).eps * size):
+                raise RunFailed(
+                    f"sharding=tensor: {name} is on every rank and must stay the same, but on rank {self.world.rank} it is "
+                    f"{float(apart):.2g} away from rank 0's: the task computes something else on each rank (a random number, the "
+                    "rank itself), or its tensor_plan leaves a part of a result unsummed",
+                    kind="mismatch",
+                )
+            mine.copy_(first)
+
+    def _compare(self, outputs: Any) -> None:
+        """After the first forward pass: the outputs are whole and the same everywhere, or the plan is not complete."""
+        self._hook.remove()
+        found = list(_tensors(outputs))
+        if any(isinstance(tensor, DTensor) for tensor in found):
+            raise RunFailed(
+                f"{self._task.name}: sharding=tensor gave outputs that are DTensors; let the last layer of tensor_plan give plain "
+                "tensors (use_local_output=True) that are whole (output_layouts=Replicate())",
+                kind="mismatch",
+            )
+        sums = [torch.zeros((), dtype=torch.float64, device=self.world.device)] * 2
+        for tensor in found:
+            value = tensor.detach().to(torch.float64)
+            sums = [sums[0] + value.sum(), sums[1] + value.abs().sum()]
+        size = torch.tensor(
+            float(sum(tensor.numel() for tensor in found)), dtype=torch.float64, device=self.world.device
+        )
+        mine = torch.stack([size, *sums])
+        with self._watch.aside():
+            rows = gather(mine, self.world)
+            self.world.sent.add(mine.nbytes)
+        if any(bool((row - rows[0]).abs().max() > _FAR * rows[0].abs().max()) for row in rows):
+            raise RunFailed(
+                f"{self._task.name}: sharding=tensor gave other outputs on one rank than on another: tensor_plan leaves a result in "
+                "parts; end every row of cut layers with one whose output is whole (RowwiseParallel, or output_layouts=Replicate())",
+                kind="mismatch",
+            )
+
+    def read_back(self) -> dict[str, Any]:
+        """From the parameters themselves; alike on every rank, because each has equal parts."""
+        cut = Counter(
+            f"{type(module).__name__}.{name} {_dimension(parameter)}"
+            for module in self._model.modules()
+            for name, parameter in module.named_parameters(recurse=False)
+            if _is_cut(parameter)
+        )
+        local = sum(_local(parameter).numel() for parameter in self._model.parameters())
+        return {"cut": dict(sorted(cut.items())), "parameters": {"rank": local, "model": self.num_parameters()}}
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """What is here of it; the very memory, so that it can be changed."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _is_cut(parameter: torch.Tensor) -> bool:
+    return isinstance(parameter, DTensor) and not all(isinstance(place, Replicate) for place in parameter.placements)
+
+
+def _dimension(parameter: torch.Tensor) -> str:
+    assert isinstance(parameter, DTensor)
+    return ", ".join(
+        f"by dimension {place.dim}" if isinstance(place, Shard) else str(place) for place in parameter.placements
+    )
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from _tensors(tuple(value.values()))
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _whole_parts(model: torch.nn.Module, task: Task, world: World) -> None:
+    """DTensor would cut 10 outputs over 4 ranks as 3, 3, 3 and 1; code that counts on equal parts would compute nonsense."""
+    for name, parameter in model.named_parameters():
+        for place in parameter.placements if isinstance(parameter, DTensor) else ():
+            if isinstance(place, Shard) and parameter.shape[place.dim] % world.size:
+                raise RunFailed(
+                    f"{task.name}: sharding=tensor cuts {name} of shape {list(parameter.shape)} by its dimension {place.dim} over "
+                    f"{world.size} ranks, and {parameter.shape[place.dim]} is no multiple of {world.size}: choose a number of "
+                    "processes that divides it, or another size of the model",
+                    kind="mismatch",
+                )
+
+
+def _shared(model: torch.nn.Module) -> list[list[str]]:
+    """Names of parameters that are one parameter, where there are several."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [group for group in names.values() if len(group) > 1]
+
+
+def _still_shared(model: torch.nn.Module, shared: list[list[str]], task: Task) -> None:
+    """A layer gets new parameters when it is cut, and those of others stay: weights that were one would be two from there on."""
+    found = dict(model.named_parameters(remove_duplicate=False))
+    for group in shared:
+        if len({id(found[name]) for name in group}) > 1:
+            raise RunFailed(
+                f"{task.name}: sharding=tensor cannot cut {' and '.join(group)}, which share one weight: leave both out of tensor_plan",
+                kind="mismatch",
+            )

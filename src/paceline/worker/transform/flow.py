@@ -1,0 +1,57 @@
+"""The number formats that flow through a model: watched while its layers run, and made fp32 where a loss is taken from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class Flow:
+    """The floating types that layers give while they are watched. Hooks cost time, so they go with the first step.
+
+    On every module, not only on the innermost: a module may compute in its own forward, beside its children.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+        self.called: set[torch.nn.Module] = set()
+        self._seen: set[torch.dtype] = set()
+        self._hooks = [module.register_forward_hook(self._after) for module in model.modules()]
+
+    def _after(self, module: torch.nn.Module, _args: Any, out: Any) -> None:
+        self.called.add(module)
+        self.see(out)
+
+    @property
+    def open(self) -> bool:
+        return bool(self._hooks)
+
+    def see(self, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            if value.is_floating_point():
+                self._seen.add(value.dtype)
+        elif isinstance(value, dict):
+            self.see(tuple(value.values()))
+        elif isinstance(value, tuple | list):
+            for item in value:
+                self.see(item)
+
+    def close(self) -> tuple[str, ...]:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        return tuple(sorted(str(dtype).removeprefix("torch.") for dtype in self._seen))
+
+
+def full(value: Any) -> Any:
+    """Half-precision tensors of any nesting in fp32: a loss summed in a half format would be right to two digits."""
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
+    if isinstance(value, dict):
+        return {name: full(item) for name, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(full, value))
+    if isinstance(value, tuple | list):
+        return type(value)(map(full, value))
+    return value

@@ -1,0 +1,179 @@
+"""From a model to a graph: torch's compiler and torch's export, made ready, called, and their failures said in one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import traceback
+from collections.abc import Callable, Generator
+from typing import Any
+
+import torch
+import torch._dynamo
+from torch.utils import _pytree
+
+from paceline.base.errors import RunFailed
+
+Leaf = tuple[tuple[int, ...], torch.dtype] | str
+_WHERE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+USUALLY = "it usually decides something in Python by a number it has just computed (an `if` on a tensor, or .item())"
+
+
+def tensors(batch: Any) -> list[torch.Tensor]:
+    """The tensors of a batch of any nesting, in a fixed order."""
+    return [leaf for leaf in _pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
+
+
+def signature(batch: Any) -> tuple[Leaf, ...]:
+    """What a graph of fixed shapes was made for: each tensor's shape and type, and whatever else is in the batch by its text."""
+    leaves = _pytree.tree_leaves(batch)
+    return tuple((tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else repr(x) for x in leaves)
+
+
+class ColdCompiler:
+    """torch's compiler as it is on its first day, so that every run pays what a first run pays: without what earlier runs left on
+    the disk, whose compile time would be another figure. It gets the rank's threads.
+
+    A function that is compiled again and again is a failure here: torch itself would go on without a graph, and say so in a log.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._open = contextlib.ExitStack()
+        self._ready = False
+
+    def get_ready(self) -> None:
+        """Once, before the first compilation; it imports torch's compiler, which takes a second or two."""
+        if self._ready:
+            return
+        import torch._inductor.config
+        from torch._inductor.utils import fresh_cache
+
+        torch._inductor.config.compile_threads = self._threads
+        torch._dynamo.config.fail_on_recompile_limit_hit = True
+        self._open.enter_context(fresh_cache())
+        self._ready = True
+
+    def close(self) -> None:
+        """What it wrote goes; what was loaded of it stays in memory."""
+        self._open.close()
+
+
+@contextlib.contextmanager
+def in_words(asked: str, instead: str) -> Generator[None]:
+    """Whatever torch's compiler throws, as one sentence: what was asked, what it met, at which line, what to use."""
+    try:
+        yield
+    except torch._dynamo.exc.FailOnRecompileLimitHit as error:
+        limit = torch._dynamo.config.recompile_limit
+        raise RunFailed(
+            f"{asked}: torch compiled one function {limit} times, each time for other values, and would now go on without a graph: "
+            f"{instead}",
+            kind="mismatch",
+        ) from error
+    except torch._dynamo.exc.TorchDynamoException as error:
+        raise RunFailed(_refusal(error, asked, instead), kind="mismatch") from error
+
+
+def _refusal(error: BaseException, asked: str, instead: str) -> str:
+    text = str(error)
+    if "No working C++ compiler" in text or "InvalidCxxCompiler" in text:
+        return f"{asked}: torch.compile needs a C++ compiler here, and there is none (g++ or clang++): install one, or {instead}"
+    return f"{asked}: torch cannot make it a graph: {said(text)}; {instead}"
+
+
+def said(text: str) -> str:
+    """The first line of an error of torch's, and the innermost line of the user's code that it names."""
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    found = _WHERE.findall(text.partition("from user code:")[2] or text)
+    lines = [place for place in found if "/torch/" not in place[0].replace("\\", "/")] or found
+    if not lines:
+        return first[:300]
+    name = lines[-1][0].replace("\\", "/").rpartition("/")[2]
+    return f"{first[:300]} ({name}, line {lines[-1][1]}, in {lines[-1][2]})"
+
+
+def code_line(error: BaseException) -> str:
+    """Where it came from, in brackets: the innermost line that is not torch's own."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = frame.filename.replace("\\", "/")
+        if "/torch/" not in path and not path.startswith("<"):
+            return f" ({path.rpartition('/')[2]}, line {frame.lineno}, in {frame.name})"
+    return ""
+
+
+def compiled(module: torch.nn.Module) -> torch.nn.Module:
+    """Nothing is compiled before it is called. Shapes: torch's own rule, fixed at first and free in a dimension that changed once."""
+    return torch.compile(module)  # pyright: ignore[reportReturnType]
+
+
+def is_compiled(module: Any) -> bool:
+    return isinstance(module, torch._dynamo.eval_frame.OptimizedModule)
+
+
+class Exported:
+    """A module exported as one graph of operators on the first batch it is called with; it trains the module's own parameters.
+
+    The batch dimension is free where torch can leave it so; a batch it was not made for goes to the module itself, and is counted.
+    """
+
+    def __init__(self, module: torch.nn.Module, making: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        self.module, self._making = module, making
+        self.program: torch.export.ExportedProgram | None = None
+        self.num_eager = 0
+        self._graph: Callable[[Any], Any] | None = None
+        self._fixed: tuple[Leaf, ...] | None = None
+
+    def __call__(self, batch: Any) -> Any:
+        if self._graph is None:
+            with self._making():
+                self._graph = self._made(batch)
+        if not self._fits(batch):
+            self.num_eager += 1
+            return self.module(batch)
+        return self._graph(batch)
+
+    def _fits(self, batch: Any) -> bool:
+        """A single sample never: where its own layers would refuse it (BatchNorm), the graph has forgotten to."""
+        sizes = {len(tensor) for tensor in tensors(batch) if tensor.dim()}
+        if sizes and min(sizes) < 2:
+            return False
+        return self._fixed is None or signature(batch) == self._fixed
+
+    def _made(self, batch: Any) -> Callable[[Any], Any]:
+        free = _pytree.tree_map(
+            lambda leaf: {0: torch.export.Dim.AUTO} if isinstance(leaf, torch.Tensor) and leaf.dim() else None, batch
+        )
+        try:
+            program = torch.export.export(self.module, (batch,), dynamic_shapes=(free,))
+            graph = program.module()
+        except Exception as error:
+            raise RunFailed(
+                f"graph=export: torch cannot export this model as one graph: {said(str(error))}: {USUALLY}; use graph=eager or "
+                "graph=compile",
+                kind="mismatch",
+            ) from error
+        _same_tensors(self.module, graph)
+        self.program = program
+        # a size torch had to fix is in the program's inputs as a number
+        shapes = [node.meta["val"].shape for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
+        if not any(isinstance(shape[0], torch.SymInt) for shape in shapes if len(shape)):
+            self._fixed = signature(batch)
+        return graph
+
+
+def _same_tensors(module: torch.nn.Module, graph: torch.nn.Module) -> None:
+    """The optimizer holds the module's parameters, and evaluation reads its running statistics: the graph must have them too."""
+    own = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    strangers = [name for name, parameter in graph.named_parameters() if id(parameter) not in own]
+    strangers += [
+        name
+        for name, buffer in graph.named_buffers()
+        if id(buffer) not in own and name in dict(module.named_buffers())
+    ]
+    if strangers:
+        raise RunFailed(
+            f"graph=export: the exported graph has tensors of its own instead of the model's ({', '.join(strangers[:3])}), so it would "
+            "train another model: use graph=eager or graph=compile",
+            kind="mismatch",
+        )
