@@ -113,10 +113,10 @@ def whole(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    """The largest of any tensor; NaN where there is one."""
     assert one.keys() == other.keys(), (one.keys(), other.keys())
-    return max(
-        float((one[n].double() - other[n].double()).norm() / one[n].double().norm().clamp_min(1e-300)) for n in one
-    )
+    pairs = [(one[name].double(), other[name].double()) for name in one]
+    return float(torch.stack([(a - b).norm() / a.norm().clamp_min(1e-300) for a, b in pairs]).max())
 
 
 class Ranks:
@@ -228,6 +228,19 @@ def _half(ranks: Ranks, precision: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _pure(ranks: Ranks) -> dict[str, Any]:
+    """Weights in bf16: sums over ranks are made in fp32 by all three."""
+    words = {"optimizer": "sgd", "precision": "bf16-pure", "lr": 0.02}
+    rows = {name: trained(task(), ranks.world, sharding=name, **words) for name in ("none", "ddp", "fsdp")}
+    weights = {name: whole(parts.model) for name, (parts, _) in rows.items()}
+    return {
+        "distance": [distance(weights["none"], weights[name]) for name in ("ddp", "fsdp")],
+        "dtypes": [seen["dtypes"]["parameters"] for _, seen in rows.values()],
+        "bytes": rows["ddp"][0].traffic.per_step()["bytes_per_step"],
+        "numbers": rows["ddp"][0].sharding.num_parameters(), "tensors": len(list(rows["ddp"][0].model.parameters())),
+    }  # fmt: skip
+
+
 def _large(ranks: Ranks) -> dict[str, Any]:
     """Parameters and optimizer state of a rank, and the bytes of a step, beside those of the whole model."""
 
@@ -284,6 +297,7 @@ CASES: dict[str, Callable[[Ranks], Any]] = {
     "local-idle": _idle,
     "fsdp-bf16": lambda r: _half(r, "bf16"),
     "fsdp-fp16": lambda r: _half(r, "fp16"),
+    "bf16-pure": _pure,
     "large": _large,
     "refusals": _refusals,
 }  # fmt: skip

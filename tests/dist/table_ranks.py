@@ -6,6 +6,7 @@ The parts are put together by `assemble` as in a run; only the loop is ours, so 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch._dynamo
 import torch.distributed as dist
@@ -32,8 +34,9 @@ from paceline.worker.tasks.order import micro_pieces, training_pieces
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.world.join import World
 
-STEPS = 4
+STEPS = 3
 GATE = 1e-12
+OURS = ("sharding", "table_split", "accumulate", "remat")  # one process is compared with, plain and in one piece
 
 
 class Bags(nn.Module):
@@ -66,7 +69,7 @@ def clicks(**changes: Any) -> Task:
 
 
 def transformer(**changes: Any) -> Task:
-    sizes = {"layers": 2, "heads": 6, "width": 24, "context": 8, "num_train": 52, "num_test": 17}
+    sizes = {"layers": 1, "heads": 12, "width": 24, "context": 8, "num_train": 52, "num_test": 17}
     return load_task("transformer", sizes | changes, None)
 
 
@@ -76,7 +79,9 @@ class Ranks:
         self._known: dict[str, Parts] = {}
 
     def world(self, *, alone: bool) -> World:
-        return World(0 if alone else self.rank, 1 if alone else self.size, self.rank, "here", torch.device("cpu"), "gloo")
+        return World(
+            0 if alone else self.rank, 1 if alone else self.size, self.rank, "here", torch.device("cpu"), "gloo"
+        )
 
     def parts(self, task: Task, *, alone: bool = False, **settings: Any) -> Parts:
         given: dict[str, Any] = {
@@ -84,7 +89,7 @@ class Ranks:
             "update": "single", "precision": "fp64", "batch": 13, "lr": 0.05, "steps": STEPS, "epochs": None,
         }  # fmt: skip
         if alone:
-            settings = {name: value for name, value in settings.items() if name not in ("sharding", "table_split", "accumulate")}
+            settings = {name: value for name, value in settings.items() if name not in OURS}
         spec = Spec.model_validate(given | settings)
         world = self.world(alone=alone)
         feeds = load_data(spec, task, rank=world.rank)
@@ -102,14 +107,17 @@ class Ranks:
             piece = pieces[number % len(pieces)]
             micro = micro_pieces(piece, parts.spec.accumulate)
             batches = parts.train.batches([replace(piece, ids=ids) for ids in micro])
-            fed = [(batch, len(ids), index + 1 == len(micro)) for index, (batch, ids) in enumerate(zip(batches, micro, strict=True))]
+            fed = [
+                (batch, len(ids), index + 1 == len(micro))
+                for index, (batch, ids) in enumerate(zip(batches, micro, strict=True))
+            ]
             parts.step(iter(fed), tally)
         parts.sharding.one_model()
         return tally.means()[LOSS] or 0.0
 
     def alone(self, task: Task, **settings: Any) -> Parts:
         """One process with the same settings, trained; kept, because several cases compare with the same."""
-        key = repr((task.name, task.build_model(), sorted((k, v) for k, v in settings.items() if k not in ("sharding", "table_split", "accumulate"))))
+        key = repr((task.name, task.build_model(), sorted((k, v) for k, v in settings.items() if k not in OURS)))
         if key not in self._known:
             self._known[key] = self.parts(task, alone=True, **settings)
             self.steps(self._known[key])
@@ -146,13 +154,9 @@ def whole_state(parts: Parts) -> dict[str, Tensor]:
     return state
 
 
-def refused(wanted: str, call: Callable[[], Any]) -> None:
-    try:
+def refused(wanted: str, call: Callable[[], Any], kind: type[Exception] = RunFailed) -> None:
+    with pytest.raises(kind, match=re.escape(wanted)):
         call()
-    except RunFailed as error:
-        assert wanted in error.why, error.why
-    else:
-        raise AssertionError(f"nothing was refused; wanted: {wanted}")
 
 
 # ---- tables ----
@@ -167,7 +171,7 @@ def tables(ranks: Ranks, split: str, *, sparse: bool) -> None:
         assert sum(shard.numel() for shard in shards) < 3 * 101 * 7 / ranks.size + 3 * 101, "a part, not the table"
         if "clip" in more:
             assert mine.update.read_back()["clip"]["steps"] == STEPS, "the clip must have been needed"
-    ranks.same(bags(sparse=sparse), sharding="embedding", table_split=split, optimizer="adam")
+    ranks.same(bags(sparse=sparse), sharding="embedding", table_split=split, optimizer="adam", remat="full")
 
 
 def the_same_numbers_at_the_start(ranks: Ranks) -> None:
@@ -254,11 +258,19 @@ def what_a_cut_table_cannot_do(ranks: Ranks) -> None:
     refused("from_pretrained", with_model(lambda: nn.Embedding.from_pretrained(torch.zeros(9, 4), freeze=False)))
     refused("cannot be cut by rows", with_model(lambda: nn.Embedding(1, 4)))
     refused("is also 1.weight", with_model(tied))
-    refused("whole table", with_model(reinitialised(lambda weight: nn.init.trunc_normal_(weight))))
-    refused("whole table", with_model(reinitialised(lambda weight: nn.init.orthogonal_(weight))))
+    refused("whole table", with_model(reinitialised(nn.init.trunc_normal_)))
+    refused("whole table", with_model(reinitialised(nn.init.orthogonal_)))
     refused("whole table", with_model(reinitialised(lambda weight: weight.copy_(torch.zeros(41, 6)))))
-    refused("whole table", lambda: ranks.steps(ranks.parts(replace(bags(sparse=False), forward=used), sharding="embedding"), 1))
-    for how in (lambda w: w.uniform_(-1, 1), lambda w: nn.init.xavier_normal_(w).mul_(2), lambda w: w.data[5].fill_(7.0), nn.init.ones_):
+    refused(
+        "whole table",
+        lambda: ranks.steps(ranks.parts(replace(bags(sparse=False), forward=used), sharding="embedding"), 1),
+    )
+    for how in (
+        lambda w: w.uniform_(-1, 1),
+        lambda w: nn.init.xavier_normal_(w).mul_(2),
+        lambda w: w.data[5].fill_(7.0),
+        nn.init.ones_,
+    ):
         task = replace(bags(sparse=False), model=reinitialised(how))
         first = ranks.parts(task, alone=True).model.state_dict()
         assert all(t.equal(first[name]) for name, t in whole_state(ranks.parts(task, sharding="embedding")).items())
@@ -266,12 +278,7 @@ def what_a_cut_table_cannot_do(ranks: Ranks) -> None:
 
 def an_id_that_is_no_row(ranks: Ranks) -> None:
     parts = ranks.parts(bags(sparse=False), sharding="embedding")
-    try:
-        parts.whole((torch.tensor([[41]]), torch.tensor([0])))
-    except IndexError as error:
-        assert "table of 41 rows" in str(error)
-    else:
-        raise AssertionError("an id outside the table was looked up")
+    refused("table of 41 rows", lambda: parts.whole((torch.tensor([[41]]), torch.tensor([0]))), IndexError)
 
 
 # ---- sparse gradients without cutting ----
@@ -292,6 +299,22 @@ def sparse_gradients_and_a_rank_without_samples(ranks: Ranks) -> None:
 # ---- cut layers ----
 
 
+def half_formats(ranks: Ranks) -> None:
+    """As far from one process as rounding makes them, and no further."""
+    if ranks.size > 2:
+        return  # the formats do not depend on how many there are
+    for task, sharding in ((clicks(), "embedding"), (transformer(), "tensor")):
+        for precision in ("bf16", "bf16-pure", "fp16"):
+            settings = {"precision": precision, "optimizer": "sgd", "clip": 0.5}
+            mine, alone = ranks.parts(task, sharding=sharding, **settings), ranks.parts(task, alone=True, **settings)
+            losses = ranks.steps(mine, 2), ranks.steps(alone, 2)
+            assert mine.step.computed == alone.step.computed
+            if sharding == "tensor":
+                assert abs(losses[0] - losses[1]) < 0.01 * losses[1], (precision, losses)
+            for name, tensor in whole_state(mine).items():
+                assert (tensor - alone.model.state_dict()[name]).float().norm() < 0.02, (precision, name)
+
+
 def layers(ranks: Ranks) -> None:
     for optimizer, more in (
         ("sgd", {"clip": 0.05, "momentum": 0.9}),
@@ -302,9 +325,13 @@ def layers(ranks: Ranks) -> None:
         mine = ranks.same(transformer(), sharding="tensor", optimizer=optimizer, **more)
     found = mine.sharding.read_back()
     assert found["cut"] == {
-        "Linear.bias by dimension 0": 8, "Linear.weight by dimension 0": 8, "Linear.weight by dimension 1": 4,
+        "Linear.bias by dimension 0": 4, "Linear.weight by dimension 0": 4, "Linear.weight by dimension 1": 2,
     }, found  # fmt: skip
-    blocks = sum(p.numel() for name, p in ranks.alone(transformer(), optimizer="sgd").model.named_parameters() if "blocks" in name)
+    blocks = sum(
+        p.numel()
+        for name, p in ranks.alone(transformer(), optimizer="sgd").model.named_parameters()
+        if "blocks" in name
+    )
     assert found["parameters"]["rank"] < found["parameters"]["model"] - blocks * (1 - 1 / ranks.size) * 0.9
 
 
@@ -315,7 +342,7 @@ def messages_of_layers(ranks: Ranks) -> None:
     before, spells, told = parts.world.sent.num, len(parts.watch.spells), parts.sharding.group.num  # pyright: ignore[reportAttributeAccessIssue]
     ranks.steps(parts, 1)
     heard = parts.sharding.group.num - told  # pyright: ignore[reportAttributeAccessIssue]
-    assert heard >= 2 * 4, heard
+    assert heard >= 4, heard
     assert parts.world.sent.num - before == heard + 1, "and one for the norm"
     assert len(parts.watch.spells) - spells == heard + 1
     told = parts.sharding.group.num  # pyright: ignore[reportAttributeAccessIssue]
@@ -328,9 +355,11 @@ def plans_that_cannot_be(ranks: Ranks) -> None:
     from torch.distributed.tensor import Shard
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
 
-    plain = replace(bags(sparse=False), model=lambda: nn.Sequential(nn.Linear(4, 12), nn.ReLU(), nn.Linear(12, 3)))
-    ids = torch.randn(52, 4)
-    plain = replace(plain, train_data=lambda: (ids, torch.zeros(52, dtype=torch.int64)), test_data=lambda: (ids, torch.zeros(52, dtype=torch.int64)))
+    data = torch.randn(52, 4, generator=torch.Generator().manual_seed(1)), torch.arange(52) % 3
+    plain = Task(
+        "plain", lambda: nn.Sequential(nn.Linear(4, 12), nn.ReLU(), nn.Linear(12, 3)), lambda: data, lambda: data,
+        usual_forward, usual_loss, usual_score,
+    )  # fmt: skip
 
     def cut(plan: Any) -> Callable[[], Parts]:
         return lambda: ranks.parts(replace(plain, tensor_plan=lambda _: plan), sharding="tensor", optimizer="sgd")
@@ -340,8 +369,12 @@ def plans_that_cannot_be(ranks: Ranks) -> None:
     refused("did you mean '2'", cut({"0": ColwiseParallel(), "22": RowwiseParallel()}))
     refused("a str, not a style", cut({"0": "column"}))
     refused("it is a ReLU", cut({"1": ColwiseParallel()}))
-    refused("is no multiple of", cut({"2": ColwiseParallel()} if ranks.size == 2 else {"0": RowwiseParallel()}))
-    ranks.same(replace(plain, tensor_plan=lambda _: {"0": ColwiseParallel(), "2": RowwiseParallel()}), sharding="tensor", optimizer="sgd")
+    refused("is no multiple of", cut({"0": RowwiseParallel()} if ranks.size == 3 else {"2": ColwiseParallel()}))
+    ranks.same(
+        replace(plain, tensor_plan=lambda _: {"0": ColwiseParallel(), "2": RowwiseParallel()}),
+        sharding="tensor",
+        optimizer="sgd",
+    )
     half = cut({"0": ColwiseParallel(), "2": RowwiseParallel(output_layouts=Shard(0))})
     refused("gave other outputs", lambda: ranks.steps(half(), 1))
     whole = cut({"0": ColwiseParallel(use_local_output=False), "2": RowwiseParallel(use_local_output=False)})
@@ -362,7 +395,8 @@ def plans_that_cannot_be(ranks: Ranks) -> None:
             self.a, self.b = nn.Linear(4, 12, bias=False), nn.Linear(4, 12, bias=False)
             self.b.weight = self.a.weight
 
-    refused("share one weight", lambda: ranks.parts(replace(plain, model=Tied, tensor_plan=lambda _: {"a": ColwiseParallel()}), sharding="tensor"))
+    tied = replace(plain, model=Tied, tensor_plan=lambda _: {"a": ColwiseParallel()})
+    refused("share one weight", lambda: ranks.parts(tied, sharding="tensor"))
 
 
 CASES: Sequence[tuple[str, Callable[[Ranks], None]]] = (
@@ -371,7 +405,7 @@ CASES: Sequence[tuple[str, Callable[[Ranks], None]]] = (
     *((case.__name__, case) for case in (
         the_same_numbers_at_the_start, messages_of_tables, gradients_lie_where_the_rows_do, one_file_and_one_fingerprint,
         what_a_cut_table_cannot_do, an_id_that_is_no_row, sparse_gradients_of_whole_tables, sparse_gradients_and_a_rank_without_samples,
-        layers, messages_of_layers, plans_that_cannot_be,
+        layers, messages_of_layers, half_formats, plans_that_cannot_be,
     )),
 )  # fmt: skip
 

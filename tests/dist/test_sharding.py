@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+import paceline
+from adds_up import explained
+
 pytestmark = [pytest.mark.xdist_group("sharding"), pytest.mark.timeout(200)]
 
 RANKS = Path(__file__).parent / "sharding_ranks.py"
@@ -48,7 +51,7 @@ def test_the_model_of_one_process(seen: dict[int, list[Seen]], case: str, size: 
         assert row["clip"][1]["steps"] == row["clip"][0]["steps"] == 6
         assert row["clip"][1]["longest"] == pytest.approx(row["clip"][0]["longest"], rel=1e-12)
         assert row["unused"], "a layer nobody uses keeps no gradient: weight decay must not touch it"
-        assert row["moved"] > 0.1, "a training that did nothing would be equal as well"
+        assert row["moved"] > 0.01, "a training that did nothing would be equal as well"
         assert row["applied"]["sharding"] == case.partition("-")[0]
         assert row["cut"] == (row["of"] if case.startswith("fsdp") else 0), (
             "after an evaluation all parameters are parts again"
@@ -100,7 +103,7 @@ def test_local_sgd_is_what_it_says(seen: dict[int, list[Seen]], size: int) -> No
     for rank in seen[size]:
         row = rank["local"]
         assert row["distance"] <= GATE
-        assert row["exchange"] == {"sync_every": 2, "averaged": 4} and row["met"] == 2
+        assert row["exchange"] == {"sync_every": 2, "averaged": 4} and row["met"] == 4, "and two sums of an epoch"
         assert row["traffic"] == {"messages_per_step": 2 / 6, "bytes_per_step": 8 * row["numbers"] * 2 / 6}
         smallest, largest = rank["local-idle"]["one"]
         assert smallest == largest, "ranks without a sample in the last batch end with the same model"
@@ -146,8 +149,16 @@ def test_fsdps_policy_is_the_format_asked_for(
         "BatchNorm keeps its numbers in fp32"
     )
     assert row["state"] == ["torch.float32"]
-    assert 0 < row["distance"] < tolerance, "beside autocast, which rounds at other places"
+    assert row["distance"] < tolerance, "beside autocast, which may round at other places"
     assert row["loss"][1] == pytest.approx(row["loss"][0], rel=tolerance)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_weights_in_bf16_are_summed_in_fp32(seen: dict[int, list[Seen]], size: int) -> None:
+    row = seen[size][0]["bf16-pure"]
+    assert row["dtypes"] == [["bfloat16"]] * 3
+    assert max(row["distance"]) < 0.01, "a rounding here and there: bf16 has 8 bits"
+    assert row["bytes"] == 4 * row["numbers"] + 4 * row["tensors"] + 8
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -161,3 +172,23 @@ def test_what_cannot_be_done_is_said(seen: dict[int, list[Seen]], size: int) -> 
         in said[0]["empty"]
     )
     assert "micro-batches on rank 0 and" in said[0]["uneven"] and "accumulate=4" in said[0]["uneven"]
+
+
+def test_the_record_of_a_run(tmp_path: Path) -> None:
+    """Messages in the middle of both passes leave parts that add up, and the memory is that of a part."""
+    record = paceline.run(
+        "transformer", out=tmp_path / "run", sharding="fsdp", on="1x2", device="cpu", threads=1, steps=4, num_train=128, num_test=16,
+        layers=3, width=32, clip=0.5,
+    )  # fmt: skip
+    assert record.completed, record.why
+    explained(record)
+    assert record["applied"]["sharding"] == "fsdp" and record["applied"]["exchange"]["units"] == 3
+    whole = 4 * record["num_parameters"]
+    sizes = record["memory"]["sizes"]
+    assert sizes["parameters"] == pytest.approx(whole / 2, rel=0.1) and sizes["gradients"] == sizes["parameters"]
+    assert sizes["optimizer"] == pytest.approx(whole, rel=0.1), "adam's two, halved"
+    assert record["traffic"] == record["ranks"][0]["traffic"]
+    assert record["traffic"]["messages_per_step"] == 4 + 3 + 4 + 1 + 1, (
+        "fetched, fetched again, returned; the count; the norm"
+    )
+    assert sum(tensor.numel() for tensor in paceline.load(record.run_dir).parameters()) == record["num_parameters"]

@@ -52,10 +52,18 @@ class Looks:
     def first(self) -> TaskFacts | None:
         return next(iter(self._found.values()), None)
 
+    @staticmethod
+    def _key(params: dict[str, Any], given: settings.Settings) -> str:
+        data = given.data and Path(given.data).expanduser().resolve()
+        return repr((sorted((name, str(value)) for name, value in params.items()), data))
+
+    def before(self, params: dict[str, Any], given: settings.Settings) -> TaskFacts | None:
+        """What a look that was taken already found for these parameters."""
+        return self._found.get(self._key(params, given))
+
     def at(self, task: str, params: dict[str, Any], given: settings.Settings) -> TaskFacts:
         """`given` is looked at for the folder of the data, the seed of the weights and the time it may take."""
-        data = given.data and Path(given.data).expanduser().resolve()
-        key = repr((sorted((name, str(value)) for name, value in params.items()), data))
+        key = self._key(params, given)
         if key not in self._found:
             began = time.monotonic()
             with scratch() as folder:
@@ -97,13 +105,18 @@ class Prepared:
         if wrong:
             raise BadInput(wrong)
         spec = self._resolved(own, values, self.known)
-        if not look or spec.precision not in NEED_FACTS:
+        facts = self.looks.before(rest, spec)
+        if look and facts is None and spec.precision in NEED_FACTS:
+            try:
+                facts = self.looks.at(self.task, rest, spec)
+            except RunFailed as error:
+                raise BadInput(error.why) from error
+        if facts is None:
             return spec
-        try:
-            facts = self.looks.at(self.task, rest, spec)
-        except RunFailed as error:
-            raise BadInput(error.why) from error
-        return self._resolved(own, values, replace(self.known, linear=facts.linear, capability=facts.capability))
+        known = replace(
+            self.known, linear=facts.linear, capability=facts.capability, tables=facts.num_tables > 0, sparse=facts.num_sparse > 0,
+        )  # fmt: skip
+        return self._resolved(own, values, known)
 
     def _resolved(self, own: Mapping[str, Any], values: Mapping[str, Any], known: Known) -> Spec:
         return resolve(
@@ -116,7 +129,8 @@ def prepare(task: str, asked: Mapping[str, Any]) -> Prepared:
     host = here()
     if task in BUILTIN:
         entry = BUILTIN[task]
-        return Prepared(task, entry.params, entry.defaults, Known(host, DataShape("tensors")))
+        known = Known(host, DataShape("tensors"), tensor_plan=entry.tensor_plan, tables=entry.tables)
+        return Prepared(task, entry.params, entry.defaults, known)
     return _prepare_file(task, asked, host)
 
 
@@ -132,7 +146,7 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host) -> Prepared:
     name = f"{path}:{wanted}" if wanted else str(path)
     looks = Looks()
     facts = looks.at(name, rest, given)
-    known = Known(host, DataShape(facts.train.kind), facts.knows_better)
+    known = Known(host, DataShape(facts.train.kind), facts.knows_better, tensor_plan=facts.has_tensor_plan)
     return Prepared(name, facts.params, facts.defaults, known, facts.source_sha256, looks)
 
 

@@ -31,6 +31,9 @@ class TaskFacts:
     source_sha256: str | None  # the task's file and the modules beside it
     layers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     capability: tuple[int, int] | None = None  # of the GPUs torch sees here, the least; None: none
+    has_tensor_plan: bool = False  # it says how its layers are cut over ranks
+    num_tables: int = 0  # nn.Embedding
+    num_sparse: int = 0  # of them, those whose gradients are sparse
 
     @property
     def linear(self) -> tuple[tuple[int, int], ...]:

@@ -11,7 +11,7 @@ from paceline.base.files import read_json
 from paceline.records.cost import cost, energy
 from paceline.records.events import Applied, Broke, Epoch, Event, Finished, Mark, Started, read
 from paceline.records.layout import RunDir
-from paceline.records.outcome import COMPLETED, Outcome, failed
+from paceline.records.outcome import COMPLETED, Outcome, failed, under_cap
 from paceline.records.profile import filed
 from paceline.records.split import Span, memory, rank_parts, startup_parts, whole
 from paceline.records.steady import RULE, pace
@@ -151,6 +151,7 @@ def _rank_row(rank: _Rank, ended: Ended) -> dict[str, Any]:
         "hidden_s": done.hidden_s if done else None,
         "late": done.late or None if done else None,
         "traffic": done.traffic or None if done else None,
+        "graph": done.graph if done else None,
     }
 
 
@@ -194,6 +195,11 @@ def _time(ranks: Sequence[_Rank], spec: Spec, ended: Ended) -> dict[str, Any]:
     return time
 
 
+def _graph(rows: Sequence[dict[str, Any] | None]) -> dict[str, Any] | None:
+    """Of the rank whose graphs took longest to make: the others waited for it. Null where steps ran eagerly."""
+    return max((row for row in rows if row is not None), key=lambda row: row["compile_s"], default=None)
+
+
 def _traffic(rows: Sequence[dict[str, float]]) -> dict[str, float] | None:
     """Of the rank that gives most to the messages of a step; that of one rank alone is none."""
     told = [row for row in rows if row]
@@ -227,7 +233,7 @@ def _queue(run: RunDir, ended: Ended) -> dict[str, Any] | None:
 def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]) -> dict[str, Any]:
     """The document `paceline run --json` prints and `result.json` holds."""
     ranks = _read_ranks(run, spec.topology.world_size)
-    outcome = judge(ranks, run, ended)
+    outcome = under_cap(judge(ranks, run, ended), spec.memory_cap)
     first = ranks[0]
     speed = pace(first.marks)
     samples = sum(mark.num_global for mark in first.marks)
@@ -247,6 +253,7 @@ def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]
         "time": _time(ranks, spec, ended),
         "steps": max((mark.iteration for mark in first.marks), default=0),
         "samples": samples,
+        "graph": _graph([rank.finished.graph for rank in ranks if rank.finished]),
         "throughput": speed.throughput,
         "steady": {"steady": speed.steady, "dropped_steps": speed.dropped_steps, "rule": RULE},
         "memory": memory([rank.finished.memory for rank in ranks if rank.finished]),

@@ -31,3 +31,14 @@ COMPLETED = Outcome("completed")
 
 def failed(kind: str, why: str) -> Outcome:
     return Outcome("failed", kind, why)
+
+
+def under_cap(outcome: Outcome, cap: str | None) -> Outcome:
+    """A process that dies without a word under a memory_cap died of it: libraries that find no memory for a thread or a buffer abort."""
+    if cap is None or outcome.kind not in ("crash", "exit"):
+        return outcome
+    return failed(
+        "memory",
+        f"{outcome.why}: memory_cap={cap} is all a rank may take beside its libraries, and one that finds no memory in the middle of "
+        "them ends like that; raise it, use a smaller batch or model, or cut the model over more ranks",
+    )

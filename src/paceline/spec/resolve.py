@@ -16,6 +16,7 @@ from paceline.spec.explain import problems
 from paceline.spec.host import Host
 from paceline.spec.rule import Known
 from paceline.spec.rules import check
+from paceline.spec.rules_graph import is_step, step_ways
 from paceline.spec.run import Spec
 from paceline.spec.tasks import Param
 
@@ -81,9 +82,13 @@ def complete(spec: Spec, asked: Mapping[str, Any], known: Known) -> Spec:
         change["cpus_per_task"] = change.get("threads", spec.threads) if spec.in_queue else 1
     if spec.device == "auto":
         change["device"] = _device(spec, host)
+    if spec.graph_of == "auto":
+        change["graph_of"] = "step" if spec.graph == "captured" else "model"
     if spec.update == "auto":
         # what torch itself would take; said here, so that the record has it
         change["update"] = "foreach" if change.get("device", spec.device) == "cuda" else "single"
+        if is_step(as_graph := spec.model_copy(update=change)):
+            change["update"] = step_ways(as_graph)[0]
     if spec.activate is not None:
         change["activate"] = str(Path(spec.activate).expanduser().resolve())
     if "shuffle" not in asked and known.train is not None and known.train.kind == "stream":

@@ -26,6 +26,10 @@ class Known:
     # Of a `describe` job, where there was one: the shapes of linear layers' weights, and the capability of the GPUs (the least).
     linear: tuple[tuple[int, int], ...] | None = None
     capability: tuple[int, int] | None = None
+    # Of the task, where somebody looked: whether it says how layers are cut, has embedding tables, and any with sparse gradients.
+    tensor_plan: bool | None = None
+    tables: bool | None = None
+    sparse: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from paceline.spec.rule import Known, Rule
-from paceline.spec.rules_graph import GRAPH
+from paceline.spec.rules_graph import GRAPH, step_ways
 from paceline.spec.rules_precision import PRECISION
 from paceline.spec.rules_sharding import SHARDING
 from paceline.spec.rules_start import START, queue_words
@@ -43,13 +43,16 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "sample-for-every-rank",
-        lambda spec, known: spec.batch < spec.topology.world_size,
+        lambda spec, known: spec.sharding != "tensor" and spec.batch < spec.topology.world_size,
         "batch={batch} on {world_size} ranks leaves some without a sample in every step: use batch={world_size} or "
         "more, or batch_per_rank",
     ),
     Rule(
         "accumulate-has-samples",
-        lambda spec, known: spec.accumulate > 1 and spec.batch < spec.accumulate * spec.topology.world_size,
+        lambda spec, known: (
+            spec.accumulate > 1
+            and spec.batch < spec.accumulate * (1 if spec.sharding == "tensor" else spec.topology.world_size)
+        ),
         "accumulate={accumulate} with batch={batch} on {world_size} ranks: a rank's share of a step has fewer samples than "
         "micro-batches; use a smaller accumulate, or a larger batch",
     ),
@@ -151,7 +154,8 @@ def check(spec: Spec, known: Known) -> list[str]:
     words = {
         **spec.plain(), "machines": topology.machines, "processes": topology.processes, "world_size": topology.world_size,
         "memory_gib": host.memory_bytes / GIB, "torch": host.torch, "cores": host.cores, "usable_gpus": host.usable_gpus,
-        "inner": spec.inner, "queue_words": " ".join(queue_words(spec)), "num_linear": len(known.linear or ()),
+        "inner": spec.inner, "queue_words": " ".join(queue_words(spec)),
+        "step_ways": " or ".join(f"update={way}" for way in step_ways(spec)), "num_linear": len(known.linear or ()),
         "capability": ".".join(map(str, known.capability or ())),
     }  # fmt: skip
     return [f"{rule.why.format_map(words)} (rule: {rule.name})" for rule in RULES if rule.breaks(spec, known)]

@@ -145,7 +145,8 @@ class Optim(Frozen):
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = Field("adam", description="update rule")
     update: Literal["auto", "single", "foreach", "fused"] = Field(
         "auto",
-        description="torch's way to run it: tensor by tensor, all at once, or one kernel; auto: foreach on a GPU, else single",
+        description="torch's way to run it: tensor by tensor, all at once, or one kernel; auto: foreach on a GPU, else single; "
+        "in a step's graph the one that works there",
     )
     lr: Positive = Field(
         1e-3, description="learning rate: of the first epoch, or the highest of a schedule that has one"
@@ -211,8 +212,9 @@ class Loop(Frozen):
         "eager",
         description="operator by operator; compiled by torch.compile; exported as one graph; or a whole step as one CUDA graph",
     )
-    graph_of: Literal["model", "step"] = Field(
-        "model", description="what is compiled: the model, or the whole step with loss, backward pass and update"
+    graph_of: Literal["auto", "model", "step"] = Field(
+        "auto",
+        description="what becomes a graph: the model, or the whole step with loss, backward pass and update; auto: step where captured",
     )
     remat: Literal["none", "selective", "full"] = Field(
         "none",

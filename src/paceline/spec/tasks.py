@@ -62,6 +62,8 @@ class TaskEntry:
     params: tuple[Param, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     accuracy: bool = True  # its score is an accuracy: a target above 1 can never be reached
+    tensor_plan: bool = False  # it says how its layers are cut over ranks (sharding=tensor)
+    tables: bool = False  # it has embedding tables (sharding=embedding)
 
 
 _MNIST = "unset: 10,000 + 2,000 real MNIST images that ship with Paceline; data=FOLDER: the full set"
@@ -135,6 +137,8 @@ BUILTIN: Mapping[str, TaskEntry] = MappingProxyType(
                 about="a small GPT on bytes, 470,528 parameters; unset: generated text of 0.65 bits a byte; "
                 "data=FOLDER: its .txt files",
                 target="paceline.worker.tasks.transformer:Transformer",
+                tensor_plan=True,
+                tables=True,
                 params=(
                     Param("layers", "int", 2, "blocks"),
                     Param("heads", "int", 4, "attention heads of a block"),
@@ -149,6 +153,7 @@ BUILTIN: Mapping[str, TaskEntry] = MappingProxyType(
                 name="recommender",
                 about="embedding tables and a small network on generated clicks, 68,546 parameters; at best 89 % accurate",
                 target="paceline.worker.tasks.recommender:Recommender",
+                tables=True,
                 params=(
                     Param("tables", "int", 4, "embedding tables, one for each id of a sample"),
                     Param("rows", "int", 1_000, "rows of each table"),

@@ -122,7 +122,10 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     # After the model: from here on each rank has a stream of its own, but ranks that see the same samples draw the same.
     seed_everything(spec.seed, rank=sharded.sharding.share.index)
     allocator, why = (Cuda(world.device), None) if world.device.type == "cuda" else host
-    memory = Memory(model, optimizer, allocator, why, watch)
+    whole_step = "forward" not in step.phases
+    if whole_step and world.device.type == "cpu":
+        allocator, why = None, "the step is one graph, and on a host nobody counts what it takes inside"
+    memory = Memory(model, optimizer, allocator, why, watch, graphs=step.num_made, whole=whole_step)
     return Parts(
         spec, world, task, model, whole, numbers, sharded.sharding, optimizer, update, step, feeds.train, feeds.test, watch,
         Arrivals(world, watch), memory, Meter(world.device, leads=world.local_rank == 0), Traffic(world),
@@ -231,12 +234,22 @@ def _products(spec: Spec, applied: dict[str, Any]) -> list[str]:
     return [f"tf32={want} for a {name}, got {found}" for name, found in got.items() if found != want]
 
 
+def graph_not_as_asked(spec: Spec, seen: dict[str, Any]) -> list[str]:
+    """A graph is there when a step went through it: before the first one there is nothing to compare."""
+    asked = (spec.graph, None if spec.graph == "eager" else spec.graph_of)
+    if (seen["graph"], seen["graph_of"]) == asked:
+        return []
+    few = " (its first steps are ordinary ones: use more steps)" if spec.graph == "captured" or spec.graph_of == "step" else ""
+    return [f"graph {spec.graph} of the {spec.graph_of}, got {seen['graph']}{few}"]
+
+
 def check_steps(spec: Spec, seen: dict[str, Any]) -> None:
     """The same for what only the steps could show."""
     wrong = _products(spec, seen)  # the task's own code ran since they were set
     wrong += not_as_asked(spec, seen["exchange"], after_steps=True)
     if not wrong and seen["precision"] != spec.precision:
         wrong.append(f"precision {spec.precision}, got {seen['precision']}")
+    wrong += graph_not_as_asked(spec, seen)
     if wrong:
         raise RunFailed(f"asked for {'; '.join(wrong)} after the last step", kind="mismatch")
     if why := nothing_trained(seen.get("scaler") or seen.get("accelerate")):

@@ -7,43 +7,63 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from paceline.worker.measure.compiles import COMPILE, Compiles
 from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.whole import Whole
 from paceline.worker.step import EagerStep, Fed
-from paceline.worker.transform.graph import ColdCompiler, Exported, in_words, is_compiled
+from paceline.worker.transform.graph import ColdCompiler, Exported, compiled, in_words, is_compiled
 
 MODEL = "model"
 
 
 class ModelGraphStep:
-    """`graph` is torch's compiled module, or the exported one. Before it is first called, the plain model shows which types flow:
-    hooks would become a part of the graph."""
+    """What the eager step calls becomes a graph. Under DDP it is the model inside it: compiled from outside, DDP's own code would
+    break the graph before the model begins.
+
+    Before the graph is first called, the plain model shows which types flow: hooks would become a part of it.
+    """
 
     def __init__(
-        self, graph: torch.nn.Module | Exported, eager: EagerStep, plain: Whole, compiles: Compiles, compiler: ColdCompiler
+        self, eager: EagerStep, module: torch.nn.Module, plain: Whole, compiles: Compiles, compiler: ColdCompiler | None
     ) -> None:
-        self._graph, self._eager, self._plain, self._compiler = graph, eager, plain, compiler
+        """Without a compiler it is exported."""
+        self._eager, self._module, self._plain, self._compiler = eager, module, plain, compiler
+        self._exported = Exported(module, lambda: compiles.making(graphs=1)) if compiler is None else None
+        self._compiled: torch.nn.Module | None = None
         self.compiles = compiles
         self.phases = eager.phases
         eager.forward = self._first
 
     def _first(self, batch: Any) -> Any:
         self._eager.numbers.look_at(self._plain, batch)
-        if is_compiled(self._graph):
+        if self._exported is not None:
+            self._eager.forward = self._exported
+        elif self._compiler is not None:
             with self.compiles.making():
                 self._compiler.get_ready()
-        self._eager.forward = self._graph
-        return self._graph(batch)
+                self._compiled = compiled(self._plain, self._compiler.backend)
+            self._eager.forward = self._inside(self._compiled)
+        return self._eager.forward(batch)
+
+    def _inside(self, graph: torch.nn.Module) -> torch.nn.Module:
+        if isinstance(self._module, DistributedDataParallel):
+            self._module.module = graph
+            return self._module
+        return graph
 
     def __call__(self, batches: Fed, tally: Tally) -> None:
         try:
             with self.compiles, in_words(f"graph={self._word}", "use graph=eager"):
                 self._eager(batches, tally)
         except BaseException:
-            self._compiler.close()
+            self._close()
             raise
+
+    def _close(self) -> None:
+        if self._compiler is not None:
+            self._compiler.close()
 
     @property
     def computed(self) -> tuple[str, ...]:
@@ -57,13 +77,13 @@ class ModelGraphStep:
 
     @property
     def _word(self) -> str:
-        return "export" if isinstance(self._graph, Exported) else "compile"
+        return "compile" if self._exported is None else "export"
 
     @property
     def _is_made(self) -> bool:
-        if isinstance(self._graph, Exported):
-            return isinstance(self._graph.program, torch.export.ExportedProgram)
-        return is_compiled(self._eager.forward) and self.compiles.graphs > 0
+        if self._exported is not None:
+            return isinstance(self._exported.program, torch.export.ExportedProgram)
+        return is_compiled(self._compiled) and self.compiles.graphs > 0
 
     def read_back(self) -> dict[str, Any]:
         made = {"graph": self._word, "graph_of": MODEL} if self._is_made else {"graph": "eager", "graph_of": None}
@@ -73,6 +93,6 @@ class ModelGraphStep:
         return self.compiles.num
 
     def finish(self) -> dict[str, Any] | None:
-        self._compiler.close()
-        eager = self._graph.num_eager if isinstance(self._graph, Exported) else 0
+        self._close()
+        eager = 0 if self._exported is None else self._exported.num_eager
         return {"of": MODEL, **self.compiles.counts(), "compile_s": self._eager.watch.spent(COMPILE), "eager_steps": eager}

@@ -14,12 +14,13 @@ from paceline.records.events import Applied, EventLog, Finished
 from paceline.records.facts import DataFacts, TaskFacts
 from paceline.records.layout import RunDir
 from paceline.records.split import STARTUP, worked
+from paceline.spec.rules_sharding import nbytes
 from paceline.spec.run import Spec
 from paceline.spec.settings import names
 from paceline.worker.assemble import Parts, assemble, check, check_steps, load_data, read_back
 from paceline.worker.loop import train
 from paceline.worker.measure.allocator import host_memory
-from paceline.worker.measure.cap import Cap, bytes_of
+from paceline.worker.measure.cap import Cap
 from paceline.worker.measure.clock import Stopwatch, wall
 from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import LOSS
@@ -30,6 +31,7 @@ from paceline.worker.seed import seed_everything
 from paceline.worker.tasks.feed import TensorFeed, make_feed
 from paceline.worker.tasks.load import find, load_task, source_digest, values_for
 from paceline.worker.tasks.task import Task, better_of, users_code, usual_score
+from paceline.worker.transform.sparse import sparse_parameters
 from paceline.worker.world.collectives import agree, largest, spread_json
 from paceline.worker.world.env import Identity, announce
 from paceline.worker.world.join import World, check_identity, join
@@ -103,7 +105,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     log.write(
         Finished(
             parts=parts.arrivals.split(clock), startup=startup, hidden_s=parts.step.hidden_s(), late=parts.arrivals.late(),
-            energy=energy, ahead_s=parts.arrivals.ahead_s, traffic=parts.traffic.per_step(),
+            energy=energy, ahead_s=parts.arrivals.ahead_s, traffic=parts.traffic.per_step(), graph=parts.step.finish(),
             training_s=training_s, memory=parts.memory.close(data_bytes=_data_bytes(parts)), weights_hash=digest,
             num_parameters=parts.sharding.num_parameters(),
             score={"name": main, "better": better_of(task, main)}, t=wall(),
@@ -114,7 +116,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
 
 def check_cap(spec: Spec, applied: dict[str, Any]) -> None:
     """asked == got, as the system has it; of a GPU torch keeps a share, which is right to the byte but for rounding."""
-    want, got = bytes_of(spec.memory_cap) if spec.memory_cap else None, applied["memory_cap"]
+    want, got = nbytes(spec.memory_cap) if spec.memory_cap else None, applied["memory_cap"]
     if (want is None) != (got is None) or (want and abs(want - got) > 1 << 10):
         raise RunFailed(f"asked for memory_cap={spec.memory_cap}, but {got} bytes are in force", kind="mismatch")
 
@@ -182,6 +184,8 @@ def describe(run: RunDir) -> None:
         num_parameters=sum(p.numel() for p in model.parameters()),
         source_sha256=source_digest(found.source) if found.source else None,
         knows_better=task.better is not None or task.score is usual_score, layers=_layers(model), capability=_capability(),
+        has_tensor_plan=task.tensor_plan is not None, num_sparse=len(sparse_parameters(model)),
+        num_tables=sum(isinstance(module, torch.nn.Embedding) for module in model.modules()),
     )  # fmt: skip
     write_json(run.facts, facts.plain())
 

@@ -18,31 +18,28 @@ def build_step(
 ) -> Step:
     eager = EagerStep(
         sharded.module, task, update, sharded.sharding, numbers, watch,
-        num_ranks=world.size, batch=spec.batch, accumulate=spec.accumulate,
+        num_ranks=sharded.sharding.share.num, batch=spec.batch, accumulate=spec.accumulate,
     )  # fmt: skip
-    return eager if spec.graph == "eager" else _with_graph(spec, eager, whole, sharded)
+    return eager if spec.graph == "eager" else _with_graph(spec, eager, whole, sharded, world)
 
 
-def _with_graph(spec: Spec, eager: EagerStep, whole: Whole, sharded: Sharded) -> Step:
+def _with_graph(spec: Spec, eager: EagerStep, whole: Whole, sharded: Sharded, world: World) -> Step:
     """Imports of its own: torch's compiler takes a second, which nobody else should pay."""
     from paceline.worker.captured_step import CapturedStep
     from paceline.worker.graph_step import ModelGraphStep
     from paceline.worker.measure.compiles import Compiles
-    from paceline.worker.transform.graph import ColdCompiler, Exported, compiled
+    from paceline.worker.transform.graph import ColdCompiler
     from paceline.worker.whole_step import CompiledStep
 
     assert isinstance(spec.threads, int)
-    compiles, compiler = Compiles(eager.watch), ColdCompiler(spec.threads)
+    compiles = Compiles(eager.watch)
     moves_beta = spec.schedule == "onecycle" and spec.optimizer in ("adam", "adamw")
-    match spec.graph, spec.graph_of:
-        case "captured", _:
-            return CapturedStep(eager, whole, compiles, moves_beta=moves_beta)
-        case "compile", "step":
-            return CompiledStep(eager, whole, compiles, compiler, moves_beta=moves_beta)
-        case "export", _:
-            return ModelGraphStep(
-                Exported(sharded.module, lambda: compiles.making(graphs=1)), eager, whole, compiles, compiler
-            )
-        case _:
-            # What the step calls in training, whatever wraps the model: DDP around it sees gradients come as they always do.
-            return ModelGraphStep(compiled(sharded.module), eager, whole, compiles, compiler)
+    if spec.graph == "captured":
+        return CapturedStep(eager, whole, compiles, moves_beta=moves_beta)
+    if spec.graph == "export":
+        return ModelGraphStep(eager, sharded.module, whole, compiles, None)
+    compiler = ColdCompiler(world.device, threads=spec.threads)
+    compiler.meet_machine()
+    if spec.graph_of == "step":
+        return CompiledStep(eager, whole, compiles, compiler, moves_beta=moves_beta)
+    return ModelGraphStep(eager, sharded.module, whole, compiles, compiler)

@@ -175,7 +175,7 @@ class CompiledStep(WholeStep):
     def make(self, insides: Insides, batch: Any, num: int) -> None:
         self._compiler.get_ready()
         step = _functional(self.eager, self.whole, insides, num)
-        self._step = torch.compile(step, fullgraph=True, dynamic=False)
+        self._step = torch.compile(step, fullgraph=True, dynamic=False, backend=self._compiler.backend)
 
     def run(self, batch: Any) -> None:
         assert self._step is not None

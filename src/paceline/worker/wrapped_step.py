@@ -65,7 +65,8 @@ class AcceleratedStep:
         self.prepared, self.task, self.update, self.world, self.watch = prepared, task, update, world, watch
         self.computed: tuple[str, ...] = ()
         self._flow, self._precision, self._skips = flow, precision, Skips()
-        self._overlap = Overlap(watch, world)
+        trained = sum(parameter.requires_grad for parameter in prepared.model.parameters())
+        self._overlap = Overlap(watch, world, num_parameters=trained)
         if isinstance(prepared.model, DistributedDataParallel):
             prepared.model.register_comm_hook(None, self._overlap.hook)
 

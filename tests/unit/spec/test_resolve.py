@@ -101,6 +101,7 @@ def test_parameters_are_converted_or_refused() -> None:
 
 # One breaking spec for every rule: a rule nobody can break, or a new one without a row, fails below.
 EVERYTHING = Known(FULL, DataShape("tensors"))
+STEP_GRAPH = {"graph": "compile", "graph_of": "step"}
 BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "torch-installed": (Known(Host(8, 16 << 30, 0, None)), {}),
     "one-machine": (KNOWN, {"on": "2x1"}),
@@ -148,6 +149,16 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "sync-every-comes": (KNOWN, {"sync_every": 4, "steps": 3, "on": "1x2"}),
     "profile-of-a-whole-model": (KNOWN, {"profile": "training", "sharding": "fsdp"}),
     "remat-is-eager": (KNOWN, {"remat": "full", "graph": "compile"}),
+    "table-split-of-tables": (KNOWN, {"table_split": "columns"}),
+    "cut-over-several": (KNOWN, {"sharding": "tensor"}),
+    "cut-is-eager": (KNOWN, {"sharding": "embedding", "on": "1x2", "graph": "compile"}),
+    "tensor-has-a-plan": (replace(KNOWN, tensor_plan=False), {"sharding": "tensor", "on": "1x2"}),
+    "tensor-cuts-heads": (KNOWN, {"task": "transformer", "sharding": "tensor", "on": "1x3"}),
+    "embedding-has-tables": (replace(KNOWN, tables=False), {"sharding": "embedding", "on": "1x2"}),
+    "sparse-goes-our-way": (replace(KNOWN, sparse=True), {"sharding": "ddp", "on": "1x2"}),
+    "sparse-has-an-optimizer": (replace(KNOWN, sparse=True), {"optimizer": "rmsprop"}),
+    "sparse-leaves-rows-alone": (replace(KNOWN, sparse=True), {"optimizer": "sgd", "momentum": 0.9}),
+    "memory-cap-has-room": (KNOWN, {"memory_cap": "8M"}),
     "ranks-fit-memory": (KNOWN, {"on": "1x999", "batch": 1000}),
     "threads-in-reason": (KNOWN, {"threads": 100_000}),
     "sample-for-every-rank": (KNOWN, {"on": "1x4", "batch": 3}),
@@ -175,6 +186,20 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "profile-starts-itself": (KNOWN, {"profile": "inference", "launcher": "torchrun"}),
     "profile-of-our-step": (KNOWN, {"profile": "training", "accumulate": 2}),
     "profile-has-no-score": (KNOWN, {"profile": "inference", "target": 0.9}),
+    "captured-on-a-gpu": (KNOWN, {"graph": "captured"}),
+    "captured-is-a-step": (Known(GPUS), {"graph": "captured", "graph_of": "model"}),
+    "step-of-a-graph": (KNOWN, {"graph": "export", "graph_of": "step"}),
+    "step-graph-alone": (KNOWN, {**STEP_GRAPH, "on": "1x2"}),
+    "graph-of-whole-models": (KNOWN, {"graph": "compile", "sharding": "fsdp", "on": "1x2"}),
+    "graph-of-our-step": (EVERYTHING, {"graph": "export", "wrap": "accelerate"}),
+    "profile-is-eager": (KNOWN, {"graph": "compile", "profile": "training"}),
+    "step-graph-in-one-piece": (KNOWN, {**STEP_GRAPH, "accumulate": 2}),
+    "step-graph-looks-at-nothing": (KNOWN, {**STEP_GRAPH, "precision": "fp16"}),
+    "step-graph-reads-its-rate": (KNOWN, {**STEP_GRAPH, "update": "single"}),
+    "step-graph-keeps-its-momentum": (
+        KNOWN,
+        {**STEP_GRAPH, "optimizer": "sgd", "momentum": 0.9, "schedule": "onecycle"},
+    ),
 }
 
 
@@ -196,6 +221,17 @@ def test_fp8_is_decided_by_layers_and_the_gpu_where_they_are_known() -> None:
     said = problems(replace(HOPPER, linear=((20, 32), (32, 20))), precision="fp8")
     assert said[0].startswith("precision=fp8, but none of the model's 2 linear layers has both sizes a multiple of 16")
     assert "capability 8.6, and" in problems(replace(HOPPER, capability=(8, 6)), precision="fp8")[0]
+
+
+def test_a_graph_of_a_step_takes_the_update_that_works_in_it() -> None:
+    gpu = Known(GPUS)
+    assert [spec(graph=graph).graph_of for graph in ("eager", "compile", "export")] == ["model"] * 3
+    assert spec(gpu, graph="captured").graph_of == "step"
+    assert (spec().update, spec(**STEP_GRAPH).update, spec(graph="compile").update) == ("single", "foreach", "single")
+    ways = {name: spec(gpu, graph="captured", optimizer=name).update for name in ("adam", "adamw", "rmsprop", "sgd")}
+    assert ways == {"adam": "foreach", "adamw": "foreach", "rmsprop": "foreach", "sgd": "fused"}
+    assert spec(gpu, graph="captured", schedule="onecycle").update == "single", "torch's foreach Adam looks at its beta"
+    assert "use update=fused, or" in problems(gpu, graph="captured", optimizer="sgd", update="foreach")[0]
 
 
 def test_a_sound_spec_breaks_no_rule() -> None:

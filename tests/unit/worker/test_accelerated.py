@@ -169,3 +169,15 @@ def test_another_format_stops_the_run_before_the_first_update() -> None:
     with pytest.raises(RunFailed, match="asked for precision bf16, but the model's layers gave float32"):
         _step(model, "bf16")(iter([((torch.randn(4, 3), torch.tensor([0, 1, 1, 0])), 4, True)]), Tally())
     assert model.weight.equal(before)
+
+
+def test_a_scaler_that_keeps_skipping_ends_the_run() -> None:
+    model = torch.nn.Linear(3, 2)
+    step = _step(model, "fp32")
+    step.prepared.optimizer.step_was_skipped = True
+    batch = torch.randn(4, 3), torch.tensor([0, 1, 1, 0])
+    for _ in range(19):
+        step(iter([(batch, 4, True)]), Tally())
+    with pytest.raises(RunFailed, match="20 updates in a row were left out") as caught:
+        step(iter([(batch, 4, True)]), Tally())
+    assert caught.value.kind == "nonfinite"

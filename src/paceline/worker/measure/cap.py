@@ -15,24 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from paceline.base.errors import RunFailed
+from paceline.spec.rules_sharding import nbytes
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # How memory that is not there is told, by torch, by libraries below it, and by the system.
-_SIGNS = (
-    "can't allocate memory",
-    "cannot allocate memory",
-    "std::bad_alloc",
-    "out of memory",
-    "can't start new thread",
-)
-
-
-def bytes_of(word: str) -> int:
-    """
-    >>> bytes_of("600M"), bytes_of("2G") == 2 * bytes_of("1024M")
-    (629145600, True)
-    """
-    return int(word.rstrip("KMGT")) * _UNITS[word.lstrip("0123456789")]
+_SIGNS = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "out of memory")
+_UNDER_A_CAP = ("can't start new thread", "resource temporarily unavailable")  # a thread's stack did not fit
 
 
 class Cap:
@@ -51,14 +38,14 @@ class Cap:
                 kind="mismatch",
             )
         self._before = _held()
-        limit = self._before + bytes_of(word)
+        limit = self._before + nbytes(word)
         try:
             resource.setrlimit(resource.RLIMIT_DATA, (limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
         except (ValueError, OSError) as error:
             raise RunFailed(
                 f"memory_cap={word}: this process may not have that limit ({error})", kind="mismatch"
             ) from error
-        if not _kept(bytes_of(word)):
+        if not _kept(nbytes(word)):
             raise RunFailed(
                 f"memory_cap={word}: this system takes the limit and does not keep it; leave it out", kind="mismatch"
             )
@@ -69,9 +56,9 @@ class Cap:
 
         self._device = device
         whole = torch.cuda.get_device_properties(device).total_memory
-        if bytes_of(word) > whole:
+        if nbytes(word) > whole:
             raise RunFailed(f"memory_cap={word}: this GPU has {whole >> 20} MB in all; leave it out", kind="mismatch")
-        torch.cuda.set_per_process_memory_fraction(bytes_of(word) / whole, device)
+        torch.cuda.set_per_process_memory_fraction(nbytes(word) / whole, device)
 
     @property
     def nbytes(self) -> int | None:
@@ -101,7 +88,8 @@ def _kept(nbytes: int) -> bool:
 
 def ran_out(error: BaseException, *, rank: int, cap: str | None) -> RunFailed | None:
     """The end of a rank that had no memory left, as a sentence; None where it ended otherwise."""
-    said = next((text for text in map(_said, _chain(error)) if text is not None), None)
+    signs = _SIGNS if cap is None else (*_SIGNS, *_UNDER_A_CAP)
+    said = next((text for found in _chain(error) if (text := _said(found, signs)) is not None), None)
     if said is None or (cap is None and isinstance(error, RunFailed)):  # a sentence already
         return None
     wanted = re.search(r"tried to allocate (\d+) bytes", said)
@@ -123,7 +111,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _said(error: BaseException) -> str | None:
+def _said(error: BaseException, signs: tuple[str, ...]) -> str | None:
     text = " ".join(f"{type(error).__name__}: {error}".split())
     memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return text if memory or any(sign in text.lower() for sign in _SIGNS) else None
+    return text if memory or any(sign in text.lower() for sign in signs) else None

@@ -7,34 +7,29 @@ pass perhaps on autograd's own thread, while the thread that owns the stopwatch 
 from __future__ import annotations
 
 import contextlib
-import re
-from collections import Counter
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import torch._dynamo
 from torch._dynamo.callback import CallbackTrigger, callback_handler
-from torch._dynamo.utils import counters, get_compilation_metrics
+from torch._dynamo.utils import counters, get_compilation_metrics, graph_break_reasons
 
 from paceline.worker.measure.clock import Stopwatch
 
 COMPILE = "compile"
 _MOST_REASONS, _MOST_LETTERS = 3, 200
-_LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def brief(reason: str) -> str:
-    """The first line of what torch says, and the line of code it is about.
+    """The first line of what torch says, without the code it quotes.
 
-    >>> brief('Data-dependent branching\\n  Explanation: ...\\n # File "/a/b/task.py", line 7, in forward, code: if x > 0:\\n')
-    'Data-dependent branching (task.py, line 7)'
+    >>> brief("tensor 'x' size mismatch\\nUser stack trace:\\n ..."), brief("generic_jump TensorVariable()")
+    ("tensor 'x' size mismatch", 'Data-dependent branching')
     """
-    first = " ".join(reason.strip().splitlines()[0].split())[:_MOST_LETTERS] if reason.strip() else "no reason given"
-    found = _LINE.search(reason)
-    if found is None:
-        return first
-    name = found[1].replace("\\", "/").rpartition("/")[2]
-    return f"{first} ({name}, line {found[2]})"
+    if reason.startswith("generic_jump"):  # torch's name for it where the branch is in the function it began with
+        return "Data-dependent branching"
+    return " ".join(reason.strip().partition("\n")[0].partition(" # ")[0].split())[:_MOST_LETTERS] or "no reason given"
 
 
 class Compiles:
@@ -47,7 +42,7 @@ class Compiles:
         self._watch = watch
         self._part, self._heard, self._depth = watch.part, watch.heard, 0
         self._ids: list[str] = []
-        self._breaks_before = Counter(counters["graph_break"])
+        self._breaks_before = len(graph_break_reasons)
         self._graphs_before = counters["stats"]["unique_graphs"]
         self._made = 0
         self.num = 0  # times something was made, by anybody: grows while a step is disturbed
@@ -100,20 +95,25 @@ class Compiles:
         return self._made + counters["stats"]["unique_graphs"] - self._graphs_before
 
     def counts(self) -> dict[str, Any]:
-        """`breaks` as torch counts them: a function that is compiled again breaks again. A recompilation is a function compiled
-        a second time, which its id tells: `3/1` is the second of function 3."""
-        broke = Counter(counters["graph_break"]) - self._breaks_before
+        """A break is a place in a function where its graph ended early, counted once; who only called the function is not counted.
+        A recompilation is a function compiled a second time, which its id tells: `3/1` is the second of function 3.
+        """
+        broke = {
+            (end.filename, end.lineno, end.name): f"{brief(found.reason)} ({Path(end.filename).name}, line {end.lineno})"
+            for found in graph_break_reasons[self._breaks_before :]
+            for end in found.user_stack[-1:]
+        }
         again = [id_ for id_ in self._ids if not id_.endswith("/0")]
         reasons = {
             metrics.compile_id: reason
             for metrics in get_compilation_metrics()
             if (reason := getattr(metrics, "recompile_reason", None))
         }
-        why = [brief(reasons[id_].partition(": ")[2] or reasons[id_]) for id_ in again if id_ in reasons]
+        why = [brief(reasons[id_].partition(": ")[2]) for id_ in again if id_ in reasons]
         return {
             "graphs": self.graphs,
-            "breaks": broke.total(),
-            "break_reasons": list(dict.fromkeys(map(brief, broke)))[:_MOST_REASONS],
+            "breaks": len(broke),
+            "break_reasons": list(dict.fromkeys(broke.values()))[:_MOST_REASONS],
             "recompiles": len(again),
             "recompile_reasons": list(dict.fromkeys(why))[:_MOST_REASONS],
         }

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ STEPS = 2
 # A reading after every operator must not take longer than the operators. On a heap full of holes it would: malloc walks them all.
 _QUICK_S = 200e-6
 _MUCH = 1.1
+_MOST_DISTURBED = 3  # all that is looked at must lie in the warm-up
 
 
 def _bytes(tensors: Iterable[torch.Tensor]) -> int:
@@ -97,21 +98,28 @@ class Memory(TorchDispatchMode):
         return True
 
     def __init__(
-        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, allocator: Allocator | None, why: str | None, watch: Stopwatch
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, allocator: Allocator | None, why: str | None, watch: Stopwatch,
+        *, graphs: Callable[[], int | None] = lambda: None, whole: bool = False,
     ) -> None:  # fmt: skip
+        """`graphs`: how often the step stopped to make a graph so far, if it makes any; `whole`: it is one, without phases."""
         super().__init__()
         self._model, self._optimizer, self._allocator, self._why, self._watch = model, optimizer, allocator, why, watch
         self._step, self._largest = _Step(), _Step()
         self._phase, self._forward_began = "", 0
         self._hooks: list[Any] = []
-        self._parted: frozenset[str] = frozenset()  # parameters of which this rank has a part, except while it computes with them
+        self._parted: frozenset[str] = (
+            frozenset()
+        )  # parameters of which this rank has a part, except while it computes with them
         self._graded: dict[int, int] = {}  # parameter -> bytes of its gradient, as they come
         self._made: dict[int, int] = {}  # address -> number of the operator that last made a tensor there
         self._num_operators = 0
         self._gradients = 0
         self._num = 0
         # A compiled model would be run eagerly under a mode, and be another one: there only the ends of phases are read.
-        self._compiled = any(hasattr(module, "_orig_mod") for module in model.modules())
+        self._compiled = graphs() is not None or any(hasattr(module, "_orig_mod") for module in model.modules())
+        self._graphs, self._whole = graphs, whole
+        self._graphs_before: int | None = None
+        self._disturbed = 0
         self._closely = False
         self._training_peak, self._evaluation_peak = 0, 0
         if allocator is not None:
@@ -126,6 +134,7 @@ class Memory(TorchDispatchMode):
     def __enter__(self) -> Memory:
         assert self._allocator is not None
         self._num += 1
+        self._graphs_before = self._graphs()
         before = now()
         used = self._allocator.in_use()
         self._closely = not self._compiled and now() - before < _QUICK_S
@@ -153,6 +162,11 @@ class Memory(TorchDispatchMode):
         for hook in self._hooks:
             hook.remove()
         self._gradients = max(self._gradients, _bytes(p.grad for p in self._model.parameters() if p.grad is not None))
+        if self._graphs() != self._graphs_before and self._disturbed < _MOST_DISTURBED:
+            # It was compiling: what that takes is no step's. Another one is looked at instead.
+            self._disturbed += 1
+            self._num -= 1
+            return
         # The second step, because the first also sees libraries make their buffers; unless it is a short batch's.
         if self._step.most.used * _MUCH >= self._largest.most.used:
             self._largest = self._step
@@ -245,10 +259,12 @@ class Memory(TorchDispatchMode):
             )
             return {**row, "why": why}
         activations = max(0, min(left, most.used - step.began - most.gradients, peak - sum(tensors.values())))
-        row["sizes"]["activations"] = step.activations
+        row["sizes"]["activations"] = None if self._whole else step.activations
         closely = (
             None
             if self._closely
+            else "the step is one graph: its activations are in `other`"
+            if self._whole
             else "read at the ends of phases only: a reading takes long here, or the model is compiled"
         )
         return {
@@ -261,5 +277,9 @@ class Memory(TorchDispatchMode):
             "peak_in": most.phase,
             "allocator": self._allocator.name,
             "why": closely,
-            "parts": {**tensors, "activations": activations, "other": peak - sum(tensors.values()) - activations},
+            "parts": {
+                **tensors,
+                "activations": None if self._whole else activations,
+                "other": peak - sum(tensors.values()) - (0 if self._whole else activations),
+            },
         }

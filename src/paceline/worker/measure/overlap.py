@@ -33,14 +33,17 @@ class Overlap:
     """From the last bucket's leaving on nothing is left to compute: there the stopwatch is switched to `communication`.
 
     `divide` is what gradients are divided by before they leave (unset: the world size, for a mean), `multiply` what they are
-    multiplied by when they are back; `wire` is the format they are sent in.
+    multiplied by when they are back; `wire` is the format they are sent in. Beside the buckets DDP sends which of its
+    `num_parameters` were used, as 32-bit numbers, where it has to find that out.
     """
 
     def __init__(
-        self, watch: Stopwatch, world: World, *, divide: float | None = None, multiply: float = 1.0, wire: torch.dtype | None = None
+        self, watch: Stopwatch, world: World, *, divide: float | None = None, multiply: float = 1.0,
+        wire: torch.dtype | None = None, num_parameters: int = 0,
     ) -> None:  # fmt: skip
         self._watch, self._world = watch, world
         self._divide, self._multiply, self._wire = world.size if divide is None else divide, multiply, wire
+        self._map_bytes = 4 * num_parameters
         self.sent_as: set[torch.dtype] = set()  # read from what was given to the collective
         self.sizes: list[int] = []  # bytes of the buckets of the last step, as DDP made them
         self._buckets: list[list[Any]] = []  # [left, arrived] of this step's buckets
@@ -60,6 +63,8 @@ class Overlap:
             self._steps.append((self._buckets, times[0]))
             self._buckets = []
             self._watch.switch(COMMUNICATION)
+            if self._map_bytes:
+                self._world.sent.add(self._map_bytes)
         buffer = bucket.buffer()
         self.sizes.append(buffer.nbytes)
         message = buffer if self._divide == 1 else buffer.div_(self._divide)

@@ -70,11 +70,12 @@ def _is_spread(tensor: torch.Tensor) -> bool:
 
 
 def _bytes(tensor: torch.Tensor) -> Any:
+    """As something hashes and files take; on a usual machine the tensor's own memory."""
     values = tensor.detach().cpu().contiguous()
     raw = values.reshape(-1).view(torch.uint8).numpy()
     if sys.byteorder == "big" and values.element_size() > 1:
-        raw = raw.reshape(-1, values.element_size())[:, ::-1]
-    return raw.tobytes()
+        return raw.reshape(-1, values.element_size())[:, ::-1].tobytes()
+    return raw
 
 
 def _entries(model: torch.nn.Module, in_parts: Mapping[str, InParts]) -> list[_Entry]:

@@ -40,7 +40,6 @@ class Ddp(Plain):
         self._watch = watch
         self.module = DistributedDataParallel(
             _Guarded(whole),
-            device_ids=[world.device.index] if world.device.type == "cuda" else None,
             bucket_cap_mb=spec.bucket_mb,
             gradient_as_bucket_view=spec.bucket_view,
             # A layer no rank used must keep no gradient, as on one process; without this, DDP fails at the second step.
@@ -49,10 +48,13 @@ class Ddp(Plain):
         # Rank 0's running statistics before every forward would be a rule of DDP's own; ours is the setting `buffers`. Set here
         # because the argument has two names: 2.13 warns of the one that 2.11 has.
         self.module.broadcast_buffers = False
-        # Sums over a batch do not fit into fp16, so there gradients travel as if of one sample. Under half precision they are
-        # that small already.
+        # Sums over a batch do not fit into fp16, so there gradients travel as if of one sample; under half precision they are that
+        # small already. Weights in bf16 have gradients in bf16, whose sums would lose the small ranks: those are sent in fp32.
         small = spec.batch if spec.compress == "fp16" and spec.precision not in ("fp16", "bf16") else 1
-        self._overlap = Overlap(watch, world, divide=small, multiply=small, wire=_WIRE[spec.compress])
+        wire = torch.float32 if spec.precision == "bf16-pure" else _WIRE[spec.compress]
+        self._overlap = Overlap(
+            watch, world, divide=small, multiply=small, wire=wire, num_parameters=len(self._parameters)
+        )
         if world.size > 1:  # alone there is nothing to send, and nobody to wait for
             self.module.register_comm_hook(None, self._overlap.hook)
 
@@ -65,8 +67,6 @@ class Ddp(Plain):
 
     def reduce(self, count: Any) -> None:
         """The sums are here; what they are divided by is what all ranks counted."""
-        if self.world.size > 1:  # DDP's own: which parameters were used, as 32-bit numbers, beside the buckets
-            self.world.sent.add(4 * len(self._parameters))
         seen = torch.as_tensor(count, dtype=torch.float64, device=self._parameters[0].device).reshape(1)
         total = sum_(seen.clone(), self.world)
         for gradient in self.gradients():
@@ -76,9 +76,9 @@ class Ddp(Plain):
         return self._overlap.hidden_s()
 
     def _sent_as(self) -> str:
-        words = {str(dtype): word for word, dtype in _WIRE.items() if dtype is not None}
+        """The half formats among what was sent, where gradients are wider."""
         weights = {parameter.dtype for parameter in self._parameters}
-        return "+".join(sorted(words.get(str(d), str(d)) for d in self._overlap.sent_as - weights)) or "none"
+        return "+".join(word for word, wire in _WIRE.items() if wire in self._overlap.sent_as - weights) or "none"
 
     def read_back(self) -> dict[str, Any]:
         """`buckets`: bytes of each, in the order they were sent; known after the first step, and alone never."""

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from paceline.base.errors import RunFailed
 from paceline.spec.topology import share
 
-PIECE = 1 << 20  # numbers drawn, or put together, at a time: 4 MB in fp32
+PIECE = 1 << 18  # numbers drawn, or put together, at a time: 1 MB in fp32
 # torch's normal_ makes its numbers 16 at a time, and the last 16 anew where they are fewer: a piece must not end inside them.
 _BLOCK = 16
 _aten = torch.ops.aten
@@ -67,7 +67,7 @@ class Draft:
 
 def _pieces(shape: tuple[int, int]) -> Iterator[tuple[int, int]]:
     """
-    >>> list(_pieces((70, 1 << 20)))
+    >>> list(_pieces((70, PIECE)))
     [(0, 16), (16, 32), (32, 48), (48, 70)]
     """
     rows, start = shape[0], 0

@@ -37,7 +37,9 @@ class _Message:
 class Fetch(_Message):
     """The whole parameters of a unit from every rank's part."""
 
-    def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, async_op: bool = False) -> Any:
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, async_op: bool = False
+    ) -> Any:
         with self._in_time(), together():
             work = _gather(output_tensor, input_tensor, group=group, async_op=async_op)
         self._world.sent.add(input_tensor.nbytes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -49,16 +49,17 @@ class Fsdp(Plain):
         dense_only(whole.model, "sharding=fsdp")
         mesh = DeviceMesh.from_group(dist.group.WORLD, world.device.type)  # pyright: ignore[reportArgumentType]
         policy = _POLICIES.get(spec.precision, MixedPrecisionPolicy())
-        self._units = _cut(whole, _on_their_own(units, whole), policy, mesh, reshard=spec.reshard)
+        self._units = _cut(whole, _on_their_own(units, whole) or [whole.model], policy, mesh, reshard=spec.reshard)
         self._root = whole
         self._groups = [module for module in whole.modules() if isinstance(module, FSDPModule)]
         super().__init__(whole.model, world)  # its parameters are this rank's parts from here on
         self._watch, self._last, self._mesh = watch, True, mesh
+        fetch, give_back = cast("Any", Fetch(world, watch)), cast("Any", Return(world, watch))  # torch's own classes are private
         for group in self._groups:
             group.set_gradient_divide_factor(1.0)
             group.set_force_sum_reduction_for_comms(True)  # gloo has no other
-            group.set_custom_all_gather(Fetch(world, watch))
-            group.set_custom_reduce_scatter(Return(world, watch))
+            group.set_custom_all_gather(fetch)
+            group.set_custom_reduce_scatter(give_back)
         self._used = _Used(whole, self._groups, self._parameters)
         # A rank may not use what another does (the newest torch alone can be told); what nobody used is found in `reduce`.
         if world.size > 1 and hasattr(whole, "set_reduce_scatter_unused_params"):
@@ -95,6 +96,8 @@ class Fsdp(Plain):
     def norm(self) -> torch.Tensor:
         """Squares are summed over ranks in fp64: those of a long gradient do not fit into fp32."""
         mine = torch.nn.utils.get_total_norm(self.gradients()).to(self.world.device)
+        if self.world.size == 1:
+            return mine
         with self._watch.aside():
             squares = sum_(mine.double().square().reshape(1), self.world)
         return squares.sqrt().to(mine.dtype).reshape(())
@@ -125,9 +128,7 @@ class _Used:
     FSDP computes with other objects than the ones the optimizer has. It makes them when a unit is first called, and keeps them.
     """
 
-    def __init__(
-        self, whole: Whole, groups: Sequence[FSDPModule], parameters: Sequence[torch.nn.Parameter]
-    ) -> None:
+    def __init__(self, whole: Whole, groups: Sequence[FSDPModule], parameters: Sequence[torch.nn.Parameter]) -> None:
         self._whole = whole
         place = {id(parameter): index for index, parameter in enumerate(parameters)}
         self._place = {name: place[id(p)] for name, p in whole.named_parameters() if p.requires_grad}
@@ -168,7 +169,9 @@ def _cut(
             fully_shard(module, mesh=mesh, reshard_after_forward=reshard, mp_policy=targets[id(module)])
         fully_shard(whole, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
     except (ValueError, AssertionError) as error:  # a parameter without a dimension, for one
-        raise RunFailed(f"sharding=fsdp: torch cannot cut this model ({' '.join(str(error).split())[:300]})", kind="mismatch") from error
+        raise RunFailed(
+            f"sharding=fsdp: torch cannot cut this model ({' '.join(str(error).split())[:300]})", kind="mismatch"
+        ) from error
     return inside_out
 
 

@@ -26,7 +26,8 @@ def units(task: Task, model: nn.Module) -> list[nn.Module]:
     if not named or wrong:
         found = f"; {type(wrong[0]).__name__} is none that is called" if wrong else ""
         raise RunFailed(
-            f"{task.name}: units(model) must return modules of the model that are called, at least one{found}", kind="task"
+            f"{task.name}: units(model) must return modules of the model that are called, at least one{found}",
+            kind="task",
         )
     return _once(named)
 

@@ -31,19 +31,30 @@ def signature(batch: Any) -> tuple[Leaf, ...]:
 
 
 class ColdCompiler:
-    """torch's compiler as it is on its first day, so that every run pays what a first run pays: without what earlier runs left on
-    the disk, whose compile time would be another figure. It gets the rank's threads.
+    """torch's compiler as it is for a new model on a machine that has compiled before, so that every run pays what a first run pays:
+    nothing of what earlier runs left on the disk, whose compile time would be another figure.
 
     A function that is compiled again and again is a failure here: torch itself would go on without a graph, and say so in a log.
     """
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
+    def __init__(self, device: torch.device, *, threads: int, backend: str = "inductor") -> None:
+        # On a GPU torch compiles kernels in processes of its own. On a host they would be in the way of the steps they have to
+        # speed up, so there it compiles by itself.
+        self._on_host = device.type == "cpu"
+        self._threads = 1 if self._on_host else threads
+        self.backend = backend  # torch's own unless a test wants one that is quick
         self._open = contextlib.ExitStack()
         self._ready = False
 
+    def meet_machine(self) -> None:
+        """At start-up: torch tries which vector instructions the processor has, with a C++ compiler, once a machine (10 s)."""
+        if self._on_host:
+            from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+            pick_vec_isa()
+
     def get_ready(self) -> None:
-        """Once, before the first compilation; it imports torch's compiler, which takes a second or two."""
+        """Once, before the first compilation."""
         if self._ready:
             return
         import torch._inductor.config
@@ -84,7 +95,7 @@ def _refusal(error: BaseException, asked: str, instead: str) -> str:
 
 def said(text: str) -> str:
     """The first line of an error of torch's, and the innermost line of the user's code that it names."""
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "no message").partition(" (unhinted")[0]
     found = _WHERE.findall(text.partition("from user code:")[2] or text)
     lines = [place for place in found if "/torch/" not in place[0].replace("\\", "/")] or found
     if not lines:
@@ -102,9 +113,9 @@ def code_line(error: BaseException) -> str:
     return ""
 
 
-def compiled(module: torch.nn.Module) -> torch.nn.Module:
+def compiled(module: torch.nn.Module, backend: str) -> torch.nn.Module:
     """Nothing is compiled before it is called. Shapes: torch's own rule, fixed at first and free in a dimension that changed once."""
-    return torch.compile(module)  # pyright: ignore[reportReturnType]
+    return torch.compile(module, backend=backend)  # pyright: ignore[reportReturnType]
 
 
 def is_compiled(module: Any) -> bool:

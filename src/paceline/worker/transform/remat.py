@@ -63,7 +63,12 @@ class Again:
             if buffer is not None
         ]
         return checkpoint(
-            self._forward, *args, use_reentrant=False, preserve_rng_state=True, context_fn=lambda: self._contexts(before), **kwargs
+            self._forward,
+            *args,
+            use_reentrant=False,
+            preserve_rng_state=True,
+            context_fn=lambda: self._contexts(before),
+            **kwargs,
         )
 
     def _contexts(self, before: Buffers) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:

@@ -32,7 +32,12 @@ def numbers(parameter: torch.nn.Parameter) -> torch.Tensor | None:
 
 
 def refusal(spec: Spec) -> str | None:
-    """Why these settings cannot update a parameter whose gradient is sparse, in one sentence; None where they can."""
+    """Why these settings cannot send or use a sparse gradient, in one sentence; None where they can."""
+    if spec.sharding not in ("none", "embedding") or spec.wrap != "none" or spec.graph != "eager":
+        return (
+            f"sparse gradients with sharding={spec.sharding} wrap={spec.wrap} graph={spec.graph}: only our own messages and eager "
+            "steps carry them; use sharding=none or embedding, wrap=none and graph=eager, or a table with sparse=False"
+        )
     if spec.optimizer not in ("sgd", "adam"):
         return (
             f"optimizer={spec.optimizer} with sparse gradients: torch has it for dense gradients only; use sgd or adam, or a table "

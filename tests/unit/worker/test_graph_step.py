@@ -1,0 +1,278 @@
+"""A step through a graph makes the same model as a step without one: fp64, to 1e-10, with BatchNorm and a short last batch.
+
+One model and one step go through torch's C++ compiler; the other cases through its backend that makes the same graph and runs it
+operator by operator, which is quick.
+"""
+
+from __future__ import annotations
+
+import getpass
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo
+
+from paceline.base.errors import RunFailed
+from paceline.spec.run import Spec
+from paceline.worker.graph_step import ModelGraphStep
+from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.measure.compiles import Compiles
+from paceline.worker.measure.tally import Tally
+from paceline.worker.sharding.replicate import Replicated
+from paceline.worker.sharding.whole import Whole
+from paceline.worker.step import EagerStep, Step
+from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.transform import optim
+from paceline.worker.transform.flow import Flow
+from paceline.worker.transform.graph import ColdCompiler, Exported
+from paceline.worker.transform.precision import Numbers
+from paceline.worker.transform.schedule import Length, rate
+from paceline.worker.update import Update
+from paceline.worker.whole_step import CompiledStep
+from paceline.worker.world.join import World
+
+WORLD = World(rank=0, size=1, local_rank=0, host="here", device=torch.device("cpu"), backend="gloo")
+SIZES = (16, 16, 16, 6, 16, 16, 16, 6)  # two epochs of 54 samples, each with a short last batch
+TOLERANCE = 1e-10
+
+# torch's compiler and its export warn of their own use of old names
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiler() -> Iterator[None]:
+    """Where torch keeps what it compiled, said out loud: left to itself it writes that into the environment. One thread, no processes."""
+    import torch._inductor.config as inductor
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"))
+        patch.setattr(inductor, "compile_threads", 1)
+        patch.setattr(torch._dynamo.config, "fail_on_recompile_limit_hit", True)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def anew() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Warm(ColdCompiler):
+    """The same compiler with the cache that is there: a cold one is shown by the run in tests/e2e/test_graphs.py."""
+
+    def __init__(self, backend: str) -> None:
+        super().__init__(WORLD.device, threads=1, backend=backend)
+        self._ready = True
+
+
+class Exits(torch.nn.Module):
+    """Decides by a number it has just computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        if y.mean() > 0:
+            return y
+        return y * 2
+
+
+def network() -> torch.nn.Module:
+    # No bias before BatchNorm: its gradient is rounding noise, which Adam would blow up to full size.
+    layers = (torch.nn.Linear(8, 12, bias=False), torch.nn.BatchNorm1d(12), torch.nn.ReLU(), torch.nn.Linear(12, 5))
+    return torch.nn.Sequential(*layers)
+
+
+@dataclass
+class Made:
+    """A step of some kind, and all it works on."""
+
+    model: torch.nn.Module
+    step: Step
+    update: Update
+    watch: Stopwatch
+
+    def train(self, sizes: tuple[int, ...] = SIZES) -> list[dict[str, Any]]:
+        """The means of every epoch."""
+        rows, tally = [], Tally()
+        for index, size in enumerate(sizes):
+            generator = torch.Generator().manual_seed(index)
+            x = torch.randn(size, 8, dtype=torch.float64, generator=generator)
+            y = torch.randint(0, 5, (size,), generator=generator)
+            self.watch.switch("data")
+            self.step(iter([((x, y), size, True)]), tally)
+            if size != sizes[0] or index + 1 == len(sizes):
+                rows.append({**tally.means(), "num": tally.num})
+                tally = Tally()
+        return rows
+
+
+def made(kind: str, net: Callable[[], torch.nn.Module] = network, backend: str = "aot_eager", **asked: Any) -> Made:
+    torch.manual_seed(3)
+    model = net().double()
+    task = Task("made up", lambda: model, list, list, usual_forward, usual_loss, usual_score)
+    given: dict[str, Any] = {
+        "task": "features", "threads": 1, "device": "cpu", "precision": "fp64", "lr": 0.01, "weight_decay": 0.0, "steps": len(SIZES),
+        "batch": 16, "update": "foreach" if kind == "step" else "single", **asked,
+    }  # fmt: skip
+    spec = Spec(**given)
+    optimizer, replicas = optim.build(model.parameters(), spec), Replicated(model, WORLD)
+    update = Update(optimizer, replicas, lambda i: rate(spec, Length(len(SIZES), 4), i), clip=spec.clip, scale=None)
+    watch, whole = Stopwatch("data"), Whole(model, task)
+    numbers = Numbers(spec, WORLD.device, Flow(model))
+    eager = EagerStep(whole, task, update, replicas, numbers, watch, num_ranks=1, batch=16, accumulate=1)
+    compiles, step = Compiles(watch), None
+    if kind == "step":
+        moves = spec.schedule == "onecycle"
+        step = CompiledStep(eager, whole, compiles, Warm(backend), moves_beta=moves)
+    elif kind != "eager":
+        step = ModelGraphStep(eager, whole, whole, compiles, Warm(backend) if kind == "compile" else None)
+    model.train()
+    return Made(model, step or eager, update, watch)
+
+
+def same(one: Made, other: Made) -> None:
+    for (name, ours), theirs in zip(one.model.state_dict().items(), other.model.state_dict().values(), strict=True):
+        far = (ours.double() - theirs.double()).norm() / theirs.double().norm()
+        assert float(far) < TOLERANCE, (name, float(far))
+
+
+def same_epochs(one: Made, other: Made) -> None:
+    for ours, theirs in zip(one.train(), other.train(), strict=True):
+        assert ours.keys() == theirs.keys()
+        assert all(abs(ours[name] - theirs[name]) < TOLERANCE for name in ours), (ours, theirs)
+
+
+def test_a_compiled_model_trains_as_the_plain_one() -> None:
+    """torch's own rule for shapes: the short batch is compiled once more, with that dimension free, and never again."""
+    graph, plain = made("compile", backend="inductor"), made("eager")
+    same_epochs(graph, plain)
+    same(graph, plain)
+    assert graph.step.read_back() == {"wrap": "none", "graph": "compile", "graph_of": "model"}
+    assert graph.step.computed == ("float64",)
+    found = graph.step.finish()
+    assert found is not None and (found["graphs"], found["breaks"], found["recompiles"]) == (2, 0, 1)
+    assert "size mismatch" in found["recompile_reasons"][0]
+    assert found["compile_s"] == graph.watch.parts["compile"] > 0
+    assert {"forward", "backward", "optimizer"} <= set(graph.watch.parts) and "step" not in graph.watch.parts
+    assert plain.step.finish() is None and plain.step.read_back()["graph"] == "eager"
+
+
+@pytest.mark.parametrize(
+    ("backend", "asked"),
+    [
+        ("inductor", {"optimizer": "adam", "clip": 0.5}),
+        ("aot_eager", {"optimizer": "adamw", "weight_decay": 0.1, "schedule": "onecycle"}),
+        ("aot_eager", {"optimizer": "sgd", "momentum": 0.9, "nesterov": True, "weight_decay": 0.1, "schedule": "cosine"}),
+        ("aot_eager", {"optimizer": "rmsprop", "momentum": 0.5, "schedule": "exponential", "lr": 0.001}),
+    ],
+)  # fmt: skip
+def test_a_step_that_is_one_graph_trains_as_the_plain_one(backend: str, asked: dict[str, Any]) -> None:
+    graph, plain = made("step", backend=backend, **asked), made("eager", **asked)
+    same_epochs(graph, plain)
+    same(graph, plain)
+    assert graph.step.read_back() == {"wrap": "none", "graph": "compile", "graph_of": "step"}
+    if "clip" in asked:
+        ours, theirs = graph.update.read_back()["clip"], plain.update.read_back()["clip"]
+        assert 0 < ours["steps"] == theirs["steps"], "counted inside the graph, and in the steps outside of it"
+        assert abs(ours["longest"] - theirs["longest"]) < TOLERANCE
+    found = graph.step.finish()
+    assert found is not None and (found["graphs"], found["breaks"], found["recompiles"]) == (1, 0, 0)
+    assert found["eager_steps"] == 3, "the first, which makes the optimizer's state, and the two short batches"
+    assert set(graph.watch.parts) == {"data", "step", "compile"}, "nothing inside a step is told apart"
+
+
+def test_a_parameter_without_a_gradient_is_left_alone() -> None:
+    """As the optimizer leaves it: weight decay must not touch it."""
+
+    def net() -> torch.nn.Module:
+        model = network()
+        model.register_parameter("unused", torch.nn.Parameter(torch.ones(3)))
+        return model
+
+    graph = made("step", net, optimizer="adamw", weight_decay=0.5)
+    graph.train()
+    assert graph.model.get_parameter("unused").tolist() == [1.0, 1.0, 1.0]
+
+
+def test_an_exported_model_trains_as_the_plain_one() -> None:
+    graph, plain = made("export"), made("eager")
+    same_epochs(graph, plain)
+    same(graph, plain)
+    assert graph.step.read_back()["graph"] == "export"
+    found = graph.step.finish()
+    assert found is not None and (found["graphs"], found["recompiles"], found["eager_steps"]) == (1, 0, 0)
+    assert found["compile_s"] > 0
+
+
+def test_a_single_sample_is_refused_by_the_model_not_taken_by_its_export() -> None:
+    """The graph has no BatchNorm that says no; the batch goes to the model, which has."""
+    graph = made("export")
+    graph.train((16, 16))
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        graph.train((1,))
+
+
+def test_what_depends_on_a_number_is_broken_or_refused() -> None:
+    broken = made("compile", Exits)
+    broken.train((16, 16))
+    found = broken.step.finish()
+    line = Exits.forward.__code__.co_firstlineno + 2
+    assert found is not None and found["break_reasons"] == [f"Data-dependent branching (test_graph_step.py, line {line})"]
+    for kind in ("export", "step"):
+        with pytest.raises(RunFailed, match=rf"test_graph_step\.py, line {line}, in forward") as failed:
+            made(kind, Exits).train((16, 16))
+        assert failed.value.kind == "mismatch"
+
+
+def test_a_function_compiled_again_and_again_is_a_failure() -> None:
+    """torch would go on eagerly after eight, with a line in a log."""
+
+    class Counting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.calls = torch.nn.Linear(8, 5), 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return self.layer(x) * self.calls if self.calls % 2 else self.layer(x) + self.calls * len(str(self.calls * "x"))
+
+    with pytest.raises(RunFailed, match="compiled one function 8 times, each time for other values"):
+        made("compile", Counting, backend="eager").train((16,) * 20)
+
+
+def test_too_few_steps_for_a_graph_are_no_graph() -> None:
+    short = made("step")
+    short.train((16,))
+    assert short.step.read_back()["graph"] == "eager"
+
+
+def test_a_missing_compiler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from paceline.worker.transform.graph import in_words
+
+    error = torch._dynamo.exc.BackendCompilerFailed(lambda: None, RuntimeError("No working C++ compiler found in x"), None)
+    with pytest.raises(RunFailed, match=r"needs a C\+\+ compiler here, and there is none"), in_words("graph=compile", "use graph=eager"):
+        raise error
+
+
+def test_an_export_with_tensors_of_its_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = network().double()
+    real = torch.export.ExportedProgram.module
+
+    def copied(program: torch.export.ExportedProgram, *args: Any, **kwargs: Any) -> torch.nn.Module:
+        import copy
+
+        return copy.deepcopy(real(program, *args, **kwargs))
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "module", copied)
+    exported = Exported(Whole(model, Task("t", lambda: model, list, list, usual_forward, usual_loss, usual_score)), Compiles(Stopwatch("x")).making)
+    with pytest.raises(RunFailed, match="would train another model"):
+        exported((torch.randn(4, 8, dtype=torch.float64), torch.zeros(4)))
