@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from paceline.spec.settings import Settings
 from paceline.spec.tasks import BUILTIN
@@ -22,6 +23,9 @@ def test_catalogue_and_class_agree(name: str) -> None:
     entry, found = BUILTIN[name], find(name)
     assert [(p.name, p.type, p.default) for p in entry.params] == [(p.name, p.type, p.default) for p in found.params]
     assert found.takes_data
+    assert entry.tensor_plan == callable(getattr(found.made, "tensor_plan", None))
+    model = load_task(name, {param.name: param.default for param in entry.params}, None).model()
+    assert entry.tables == any(isinstance(module, torch.nn.Embedding) for module in model.modules())
 
 
 @pytest.mark.parametrize("name", BUILTIN)

@@ -11,6 +11,7 @@ import multiprocessing
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -268,12 +269,23 @@ def _refusals(ranks: Ranks) -> dict[str, str]:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(x) * self.by
 
+    class Box:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+    boxed = replace(
+        task(),
+        forward=lambda model, batch: Box(model(batch[0])),
+        loss=lambda outputs, batch: usual_loss(outputs.value, batch),
+        score=lambda *_: {},
+    )
     said: dict[str, str] = {}
     for name, what, words in (
         ("scalar", task(Scalar), {"sharding": "fsdp"}),
         ("sparse", task(lambda: nn.Sequential(nn.Embedding(4, 4, sparse=True))), {"sharding": "ddp"}),
         ("empty", task(), {"sharding": "fsdp", "batch": NUM - 1}),
         ("uneven", task(), {"sharding": "fsdp", "batch": 13 if ranks.world.size == 2 else 14, "accumulate": 4}),
+        ("boxed", boxed, {"sharding": "ddp"}),  # the last: DDP has sent what it should not have
     ):
         try:
             trained(what, ranks.world, **words)

@@ -171,6 +171,7 @@ def test_what_cannot_be_done_is_said(seen: dict[int, list[Seen]], size: int) -> 
         f"has 1 of the 33 samples, too few for {size} ranks, and FSDP cannot train where a rank has none"
         in said[0]["empty"]
     )
+    assert "sharding=ddp: torch's DDP cannot tell which parameters this model's outputs depend on" in said[0]["boxed"]
     assert "micro-batches on rank 0 and" in said[0]["uneven"] and "accumulate=4" in said[0]["uneven"]
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from paceline.analysis.compare import MIN_RUNS, Question, compare, find, on_scale, size_in_words, speedup
 from paceline.analysis.metrics import TO_TARGET, TRAINING
-from paceline.records.findings import CellFinding, Comparison, Interval, Metric, Missing
+from paceline.analysis.payback import steps_in_words
+from paceline.records.findings import CellFinding, Comparison, Interval, Metric, Missing, Payback
 from paceline.records.study import CellRecord, StudyRecord
 
 PROFILE = "profile."
@@ -31,6 +32,7 @@ class Evidence:
     score: Metric | None
     target: float | None
     missing: Sequence[Missing] = ()
+    payback: Sequence[Payback] = ()
 
     @property
     def baseline(self) -> str:
@@ -238,6 +240,17 @@ def _scaled(rows: Sequence[Missing]) -> str:
     return f" Why {row.label} is {row.speedup:.2f}x as fast and not {row.ideal:g}x: {row.answer[:1].lower()}{row.answer[1:]}"
 
 
+def _paid_back(rows: Sequence[Payback]) -> str:
+    """The graph that is paid back soonest, if any is shown to be; of too few runs nothing is."""
+    if not rows:
+        return ""
+    paid = [(row.steps, row) for row in rows if row.steps is not None and row.verdict == "paid back"]
+    if not paid:
+        return " No graph is shown to be paid back."
+    steps, row = min(paid, key=lambda item: item[0].mean)
+    return f" Soonest paid back: {row.label}, after {steps_in_words(steps)} steps."
+
+
 def headline(evidence: Evidence) -> str:
     done = [cell for cell in evidence.cells if cell.n]
     reached = evidence.target is not None and any(TO_TARGET in cell.metrics for cell in done)
@@ -259,5 +272,5 @@ def headline(evidence: Evidence) -> str:
         text += _missed(evidence)
     elif evidence.target is not None and len(done) > 1:
         text += f" No cell reached {_target(evidence)} in every run, so training time decides."
-    text += _scaled(evidence.missing)
+    text += _scaled(evidence.missing) + _paid_back(evidence.payback)
     return f"{text} {QUICK}" if evidence.study.plan.quick and done else text

@@ -34,6 +34,12 @@ _SIZES = tuple(
 _TRAFFIC = Metric(
     "traffic.bytes_per_step", "bytes sent a step", "bytes", "lower", "ratio", 0.02, compared=False, main=False
 )
+# Of runs whose steps were made into graphs; how often is exact, and no figure to compare.
+_GRAPH = (
+    Metric("graph.compile_s", "compile time", "s", "lower", "ratio", 0.02, compared=False),
+    Metric("graph.breaks", "graph breaks", "", "lower", "difference", 1, compared=False, main=False),
+    Metric("graph.recompiles", "recompilations", "", "lower", "difference", 1, compared=False, main=False),
+)
 _ENERGY = Metric("energy.joules_per_sample", "energy per sample", "J", "lower", "ratio", 0.02, main=False)
 _COST = Metric("cost.total", "cost", "", "lower", "ratio", 0.02, compared=False, main=False)  # the wall time in money
 # Of runs that were profiled. How large a share is too large depends on the task: neither way is better.
@@ -113,6 +119,7 @@ def table(records: list[Record], quoted: Collection[str] = ()) -> tuple[Metric, 
         *_MEMORY,
         *_SIZES,
         _TRAFFIC,
+        *_GRAPH,
         _ENERGY,
         _COST,
     )

@@ -10,6 +10,7 @@ from paceline.analysis.compare import ALPHA, MIN_RUNS, Question, compare, size_i
 from paceline.analysis.headline import Evidence, headline
 from paceline.analysis.judge import judge
 from paceline.analysis.missing import missing
+from paceline.analysis.payback import payback
 from paceline.analysis.provenance import Provenance
 from paceline.analysis.scaling import scaling
 from paceline.records.findings import CellFinding, Comparison, Metric, Scaling, StudyFindings
@@ -118,13 +119,14 @@ def findings(study: StudyRecord) -> StudyFindings:
     target = _target(records)
     scaled = scaling(study, by_name)
     slow = missing(study, scaled, found)
+    graphs = payback(study)
     where = Provenance([record for cell in study.cells for _, record in cell.records])
     plan = study.plan
     return StudyFindings(
         name=plan.name,
         about=plan.about,
         task=plan.task,
-        headline=headline(Evidence(study, found, comparisons, by_name, score, target, slow)),
+        headline=headline(Evidence(study, found, comparisons, by_name, score, target, slow, graphs)),
         baseline=plan.baseline,
         quick=plan.quick,
         cells=found,
@@ -147,4 +149,5 @@ def findings(study: StudyRecord) -> StudyFindings:
         method=_method(comparisons, table),
         target=target,
         missing=slow,
+        payback=graphs,
     )

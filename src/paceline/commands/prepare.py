@@ -68,7 +68,8 @@ class Looks:
             began = time.monotonic()
             with scratch() as folder:
                 self._found[key] = describe(
-                    task, params, data=given.data, seed=given.seed, timeout_s=given.timeout, run=RunDir(folder / "describe")
+                    task, params, data=given.data, seed=given.seed, timeout_s=given.timeout, run=RunDir(folder / "describe"),
+                    outline=given.sharding == "embedding",
                 )  # fmt: skip
             self.seconds += time.monotonic() - began
         return self._found[key]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Verdict = Literal["faster", "slower", "better", "worse", "higher", "lower", "no difference shown", "too few runs"]
+PaybackVerdict = Literal["paid back", "never", "not shown", "too few runs"]
 ReportVerdict = Literal["confirmed", "refuted", "no difference shown", "too few runs", "not tested"]
 
 
@@ -127,6 +128,28 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
+class Payback:
+    """A graph's cost beside what its steps save. `steps`: after so many it is paid back; None where a step is not quicker, or that
+    is not shown. Of too few runs it is the number they give, which is no claim."""
+
+    label: str
+    baseline: str
+    compile_s: Interval
+    step_s: Interval
+    eager_step_s: Interval
+    saved_s: Interval
+    verdict: PaybackVerdict
+    steps: Interval | None
+    made_steps: float  # steps of these runs, on average
+    counts: dict[str, float]  # graphs, breaks, recompiles, eager_steps: means over runs
+    reasons: tuple[str, ...]
+    words: str
+
+    def said(self, words: str) -> Payback:
+        return replace(self, words=words)
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
     """A report's conclusion beside our figures."""
 
@@ -157,6 +180,7 @@ class StudyFindings:
     method: str = ""  # how intervals and verdicts were made, in sentences
     target: float | None = None
     missing: tuple[Missing, ...] = ()  # studies that sweep `on` only
+    payback: tuple[Payback, ...] = ()  # studies that sweep `graph` only
 
     def metric(self, name: str) -> Metric | None:
         return next((metric for metric in self.metrics if metric.name == name), None)

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from paceline.records.findings import StudyFindings
 from paceline.records.study import StudyRecord
-from paceline.report import charts, drawing, series, tables
+from paceline.report import charts, drawing, payback, series, tables
 
 PAGE_BYTES = 1_400_000  # what a mail server lets through, with room to spare; the bundle alone takes 0.9 MB
 
@@ -69,6 +69,8 @@ def render(found: StudyFindings, study: StudyRecord) -> str:
         "missing": tables.missing(found),
         "missing_parts": tables.missing_parts(found),
         "training": tables.training(found),
+        "payback": payback.payback(found),
+        "graphs": payback.graphs(found),
         "failures": tables.failures(found),
         "figures": tables.figures(found),
         "ranks": tables.study_ranks(study, at_most=series.ranks_shown(study)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from paceline.records.findings import CellFinding, Comparison, Interval, Missing, StudyFindings
+from paceline.records.findings import CellFinding, Comparison, Interval, Missing, Payback, StudyFindings
 
 
 def _interval(figure: Interval) -> dict[str, Any]:
@@ -56,6 +56,20 @@ def _missing(row: Missing) -> dict[str, Any]:
     }
 
 
+def _payback(row: Payback) -> dict[str, Any]:
+    figures = {name: _interval(getattr(row, name)) for name in ("compile_s", "step_s", "eager_step_s", "saved_s")}
+    return {
+        "label": row.label,
+        "baseline": row.baseline,
+        **figures,
+        "verdict": row.verdict,
+        "steps": _interval(row.steps) if row.steps else None,
+        "counts": row.counts,
+        "reasons": list(row.reasons),
+        "words": row.words,
+    }
+
+
 def render(found: StudyFindings) -> dict[str, Any]:
     return {
         "schema": 1,
@@ -71,6 +85,7 @@ def render(found: StudyFindings) -> dict[str, Any]:
         "comparisons": [_comparison(comparison) for comparison in found.comparisons],
         "scaling": [asdict(row) for row in found.scaling],
         "missing": [_missing(row) for row in found.missing],
+        "payback": [_payback(row) for row in found.payback],
         "conclusions": [asdict(judged) for judged in found.judged],
         "metrics": [asdict(metric) for metric in found.metrics],
         "notes": list(found.notes),

@@ -182,6 +182,7 @@ def facts(record: Record) -> Lines:
     if throughput:
         warm = "" if steady.get("steady", True) else " (with warm-up: there was no step beyond it)"
         rows.append(("throughput", f"{show.number(throughput, 'samples/s')}{warm}"))
+    rows += _graph(_dict(record.plain.get("graph")))
     num, of = left_out(record)
     if num:
         rows.append(("fp16", left_out_in_words(num, of)))
@@ -190,6 +191,18 @@ def facts(record: Record) -> Lines:
         if record.plain.get(key):
             rows.append((name, str(record.plain[key])))
     return rows
+
+
+def _graph(found: dict[str, Any]) -> Lines:
+    """What was made into graphs, what that took, and what could not be held in them."""
+    if not found:
+        return []
+    named = [(found["graphs"], "graph"), (found["breaks"], "break"), (found["recompiles"], "recompilation")]
+    counts = ", ".join(f"{num} {word}{'' if num == 1 else 's'}" for num, word in named)
+    eager = f"; {found['eager_steps']} steps without it" if found["eager_steps"] else ""
+    reasons = [*found["break_reasons"], *found["recompile_reasons"]]
+    why = f" ({'; '.join(reasons)})" if reasons else ""
+    return [(f"graph of the {found['of']}", f"{show.number(found['compile_s'], 's')} to make: {counts}{why}{eager}")]
 
 
 def _energy(found: dict[str, Any]) -> Lines:

@@ -286,8 +286,10 @@ def provenance(found: StudyFindings) -> tuple[tuple[str, str], ...]:
 
 def all_tables(found: StudyFindings) -> list[Table]:
     """What every format prints, in order; empty ones are left out."""
+    from paceline.report.payback import graphs, payback  # which are made of the columns above
+
     made = [
-        cells(found), conclusions(found), comparisons(found), scaling(found), missing(found), missing_parts(found), training(found),
-        failures(found),
+        cells(found), conclusions(found), payback(found), graphs(found), comparisons(found), scaling(found), missing(found),
+        missing_parts(found), training(found), failures(found),
     ]  # fmt: skip
     return [table for table in made if table.rows]

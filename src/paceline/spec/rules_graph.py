@@ -44,6 +44,17 @@ GRAPH: tuple[Rule, ...] = (
         "graph_of=step with graph={graph}: only graph=compile and graph=captured make one graph of a whole step; leave graph_of out",
     ),
     Rule(
+        "one-graph-has-no-if",
+        # Of the built-in tasks this one alone; torch says it of a user's, with the line, when it has looked.
+        lambda spec, known: (
+            spec.task == "features"
+            and spec.params.get("early_exit") is True
+            and (spec.graph == "export" or is_step(spec))
+        ),
+        "early_exit=true with graph={graph} graph_of={graph_of}: the model decides by a number it has just computed how often a layer is "
+        "applied, and one graph has no place for that; use graph=eager, or graph=compile graph_of=model, which breaks its graph there",
+    ),
+    Rule(
         "step-graph-alone",
         lambda spec, known: is_step(spec) and spec.topology.world_size > 1,
         "graph={graph} graph_of=step with on={on}: a step with messages between ranks in its middle was never run as one graph here; "

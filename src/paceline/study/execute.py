@@ -163,10 +163,15 @@ def tail(path: Path, most: int = 65536) -> str:
 
 
 def describe(
-    task: str, params: dict[str, object], *, data: str | None, seed: int, timeout_s: float, run: RunDir
-) -> TaskFacts:
-    """What a user's task is, found out by a short process of its own; problems come back as BadInput."""
-    write_json(run.request, {"schema": 1, "task": task, "params": params, "data": data, "seed": seed})
+    task: str, params: dict[str, object], *, data: str | None, seed: int, timeout_s: float, run: RunDir, outline: bool = False
+) -> TaskFacts:  # fmt: skip
+    """What a user's task is, found out by a short process of its own; problems come back as BadInput.
+
+    `outline`: its embedding tables will be cut over ranks, so that nobody, and not this process either, should hold one whole.
+    """
+    write_json(
+        run.request, {"schema": 1, "task": task, "params": params, "data": data, "seed": seed, "outline": outline}
+    )
     limit = timeout_s or _DESCRIBE_S
     ended = supervise(describe_plan(run), run, timeout_s=limit)
     if run.facts.exists():

@@ -70,7 +70,7 @@ class CapturedStep(WholeStep):
         outputs = numbers.whole(outputs)
         loss, count = task.loss_sum(outputs, batch, num)
         with torch.no_grad():
-            insides.count({LOSS: (loss, count), **task.score_sums(outputs, batch, num)})
+            insides.sums.add_(insides.rows({LOSS: (loss, count), **task.score_sums(outputs, batch, num)}))
         (loss / count).backward()
         with torch.no_grad():
             insides.apply([parameter.grad for parameter in insides.parameters if parameter.grad is not None])

@@ -28,6 +28,7 @@ from paceline.worker.measure.timeline import following
 from paceline.worker.profile import finished, profile
 from paceline.worker.resilience.weights import fingerprint, save
 from paceline.worker.seed import seed_everything
+from paceline.worker.sharding.tables import build_outline
 from paceline.worker.tasks.feed import TensorFeed, make_feed
 from paceline.worker.tasks.load import find, load_task, source_digest, values_for
 from paceline.worker.tasks.task import Task, better_of, users_code, usual_score
@@ -36,6 +37,8 @@ from paceline.worker.world.collectives import agree, largest, spread_json
 from paceline.worker.world.env import Identity, announce
 from paceline.worker.world.join import World, check_identity, join
 from paceline.worker.world.pulse import OnLoss
+
+_LIBRARIES = {"fsdp": "torch.distributed.fsdp", "tensor": "torch.distributed.tensor.parallel"}
 
 
 def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatch, on_loss: OnLoss) -> World:
@@ -51,6 +54,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     task = load_task(spec.task, spec.params, spec.data)
     feeds = load_data(spec, task, rank=identity.rank)
     watch.switch(f"{STARTUP}meeting")
+    cap.before_threads()
     world = join(identity, spec, run, on_loss)
     watch.switch(f"{STARTUP}model")
     watch = following(watch, world.device)
@@ -126,6 +130,8 @@ def load_libraries(spec: Spec) -> None:
     importlib.import_module("torch._dynamo")
     if spec.wrap == "accelerate":
         importlib.import_module("accelerate")
+    if spec.sharding in _LIBRARIES:
+        importlib.import_module(_LIBRARIES[spec.sharding])
 
 
 def _data_bytes(parts: Parts) -> int | None:
@@ -177,7 +183,7 @@ def describe(run: RunDir) -> None:
         raise BadInput(wrong)
     task = found.build(values, asked["data"])
     seed_everything(asked["seed"])
-    model = task.build_model()
+    model = build_outline(task) if asked.get("outline") else task.build_model()
     facts = TaskFacts(
         params=found.params, values=values, defaults=found.defaults, takes_data=found.takes_data,
         train=_data_facts(task, "train"), test=_data_facts(task, "test"),

@@ -38,10 +38,9 @@ class Insides:
         self.sums = torch.zeros(len(self.names), 2, dtype=torch.float64, device=device)
         self.clips = torch.zeros(2, dtype=torch.float64, device=device)  # how many steps were clipped, the longest gradient
 
-    def count(self, values: Sums) -> None:
+    def rows(self, values: Sums) -> torch.Tensor:
         """Inside the graph. A plain number becomes a fill, not a copy from the host, which no graph may hold."""
-        rows = [_double(value, self.sums.device) for name in self.names for value in values[name]]
-        self.sums.add_(torch.stack(rows).view(-1, 2))
+        return torch.stack([_double(value, self.sums.device) for name in self.names for value in values[name]]).view(-1, 2)
 
     def apply(self, gradients: list[torch.Tensor]) -> None:
         """Inside the graph: the same arithmetic as `Update`, where nothing may be looked at."""
@@ -203,19 +202,20 @@ def _functional(eager: EagerStep, whole: Whole, insides: Insides, num: int) -> C
     weights = {own[id(parameter)]: parameter for parameter in insides.parameters}
     buffers = dict(whole.named_buffers())
 
-    def loss_of(weights: Mapping[str, Any], batch: Any) -> tuple[Any, tuple[Sums, dict[str, Any]]]:
+    def loss_of(weights: Mapping[str, Any], batch: Any) -> tuple[Any, tuple[Any, dict[str, Any]]]:
         after = {name: buffer.clone() for name, buffer in buffers.items()}
         with numbers.arithmetic():
             outputs = functional_call(whole, {**weights, **after}, (batch,))
         outputs = numbers.whole(outputs)
         loss, count = task.loss_sum(outputs, batch, num)
-        return loss / count, ({LOSS: (loss, count), **task.score_sums(outputs, batch, num)}, after)
+        rows = insides.rows({LOSS: (loss, count), **task.score_sums(outputs, batch, num)})
+        return loss / count, (rows, after)
 
     def step(batch: Any) -> None:
-        gradients, (_, (values, after)) = grad_and_value(loss_of, has_aux=True)(weights, batch)
+        gradients, (_, (rows, after)) = grad_and_value(loss_of, has_aux=True)(weights, batch)
         for name, buffer in buffers.items():
             buffer.copy_(after[name])
-        insides.count(values)
+        insides.sums.add_(rows)
         insides.apply([gradients[name] for name in weights])
 
     return step

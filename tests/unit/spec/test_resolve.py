@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,8 @@ KNOWN = Known(HOST, DataShape("tensors"))
 HOPPER = Known(replace(GPUS, packages=frozenset({"torchao"})), linear=((32, 512), (20, 32)), capability=(9, 0))
 
 
-def spec(known: Known = KNOWN, task: str = "mnist-convnet", **asked: Any) -> Spec:
-    return resolve(task, asked, params={}, defaults=BUILTIN[task].defaults, known=known)
+def spec(known: Known = KNOWN, task: str = "mnist-convnet", params: Mapping[str, Any] | None = None, **asked: Any) -> Spec:
+    return resolve(task, asked, params=params or {}, defaults=BUILTIN[task].defaults, known=known)
 
 
 def problems(known: Known = KNOWN, **asked: Any) -> list[str]:
@@ -189,6 +190,7 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "captured-on-a-gpu": (KNOWN, {"graph": "captured"}),
     "captured-is-a-step": (Known(GPUS), {"graph": "captured", "graph_of": "model"}),
     "step-of-a-graph": (KNOWN, {"graph": "export", "graph_of": "step"}),
+    "one-graph-has-no-if": (KNOWN, {"task": "features", "params": {"early_exit": True}, "graph": "export"}),
     "step-graph-alone": (KNOWN, {**STEP_GRAPH, "on": "1x2"}),
     "graph-of-whole-models": (KNOWN, {"graph": "compile", "sharding": "fsdp", "on": "1x2"}),
     "graph-of-our-step": (EVERYTHING, {"graph": "export", "wrap": "accelerate"}),

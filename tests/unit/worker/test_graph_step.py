@@ -7,6 +7,7 @@ operator by operator, which is quick.
 from __future__ import annotations
 
 import getpass
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ def anew() -> Iterator[None]:
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
+    os.environ.pop("_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", None)  # how torch hands an address to what it has compiled
 
 
 class Warm(ColdCompiler):

@@ -19,6 +19,7 @@ from paceline.spec.rules_sharding import nbytes
 
 # How memory that is not there is told, by torch, by libraries below it, and by the system.
 _SIGNS = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "out of memory")
+_THREADS = 26_000_000  # gloo's three, with the stacks Linux gives them; measured: 25.2 MB
 _UNDER_A_CAP = ("can't start new thread", "resource temporarily unavailable")  # a thread's stack did not fit
 
 
@@ -59,6 +60,14 @@ class Cap:
         if nbytes(word) > whole:
             raise RunFailed(f"memory_cap={word}: this GPU has {whole >> 20} MB in all; leave it out", kind="mismatch")
         torch.cuda.set_per_process_memory_fraction(nbytes(word) / whole, device)
+
+    def before_threads(self) -> None:
+        """Before the world is joined: a library that finds no room for its threads hangs or aborts, so it is asked beforehand."""
+        if self._before and (left := resource.getrlimit(resource.RLIMIT_DATA)[0] - _held()) < _THREADS:
+            raise RunFailed(
+                f"{left / 1e6:.0f} MB are left after its data, and the threads that talk to other ranks need {_THREADS / 1e6:.0f} MB",
+                kind="memory",
+            )
 
     @property
     def nbytes(self) -> int | None:
@@ -112,6 +121,10 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _said(error: BaseException, signs: tuple[str, ...]) -> str | None:
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    text = error.why if isinstance(error, RunFailed) else " ".join(f"{type(error).__name__}: {error}".split())
+    memory = (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or getattr(error, "kind", "") == "memory"
+    )
     return text if memory or any(sign in text.lower() for sign in signs) else None

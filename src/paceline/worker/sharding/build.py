@@ -54,7 +54,7 @@ def shard(spec: Spec, task: Task, whole: Whole, world: World, watch: Stopwatch) 
 
 def not_as_asked(spec: Spec, exchange: dict[str, Any], *, after_steps: bool = False) -> list[str]:
     """asked == got, of what the objects say of themselves: a sentence's end for each that differs. Some only the steps can show."""
-    names = ["bucket_mb", "bucket_view", "reshard", *(["compress", "sync_every"] if after_steps else [])]
+    names = ["bucket_mb", "bucket_view", "reshard", "table_split", *(["compress", "sync_every"] if after_steps else [])]
     asked = {name: want for name in names if name in exchange and (want := getattr(spec, name)) is not None}
     return [f"{name} {want}, got {exchange[name]}" for name, want in asked.items() if not _same(want, exchange[name])]
 

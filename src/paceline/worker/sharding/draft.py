@@ -40,16 +40,16 @@ class Cut:
 
 
 class Draft:
-    """A table while its model is built: its shape, and this rank's numbers."""
+    """A table while its model is built: its shape, and this rank's numbers. Without a cut it is an outline: no numbers at all."""
 
-    def __init__(self, shape: tuple[int, int], dtype: torch.dtype, cut: Cut) -> None:
-        self.shape, self.dtype = shape, dtype
-        self.rows, self.columns = cut.of(shape)
+    def __init__(self, shape: tuple[int, int], dtype: torch.dtype, cut: Cut | None) -> None:
+        self.shape, self.dtype, self._outline = shape, dtype, cut is None
+        self.rows, self.columns = (slice(0, 0), slice(0, shape[1])) if cut is None else cut.of(shape)
         self.numbers = torch.empty(*(part.stop - part.start for part in (self.rows, self.columns)), dtype=dtype)
 
     def fill(self, fill: Callable[[torch.Tensor], Any]) -> None:
         """As `fill` would fill the whole table: random numbers come in one stream, so all are drawn and this rank's are kept."""
-        for start, stop in _pieces(self.shape):
+        for start, stop in () if self._outline else _pieces(self.shape):
             piece = torch.empty(stop - start, self.shape[1], dtype=self.dtype)
             fill(piece)
             low, high = max(start, self.rows.start), min(stop, self.rows.stop)
@@ -126,7 +126,7 @@ class Part(torch.Tensor):
 class Cutting(TorchDispatchMode):
     """While it is on, the memory an nn.Embedding asks for its weight is that of this rank's part."""
 
-    def __init__(self, cut: Cut) -> None:
+    def __init__(self, cut: Cut | None) -> None:
         super().__init__()
         self._cut = cut
 
@@ -134,7 +134,7 @@ class Cutting(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is _aten.empty.memory_format and (table := _under_construction()) is not None:
             shape = (table.num_embeddings, table.embedding_dim)
-            if shape[0 if self._cut.split == "rows" else 1] < self._cut.size:
+            if self._cut is not None and shape[0 if self._cut.split == "rows" else 1] < self._cut.size:
                 raise RunFailed(
                     f"sharding=embedding: a table of {shape[0]} rows and {shape[1]} columns cannot be cut by {self._cut.split} over "
                     f"{self._cut.size} ranks: use fewer processes, or another table_split",

@@ -5,12 +5,14 @@ A table's gradient is complete where its rows lie, so only the rest of the model
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.sharding.replicate import Replicated
+from paceline.worker.sharding.sharding import InParts
 from paceline.worker.sharding.tables import cut_tables
 from paceline.worker.transform.sparse import numbers
 from paceline.worker.world.collectives import agree, sum_
@@ -27,7 +29,7 @@ class CutTables(Replicated):
         self._tables = cut_tables(model)
         shards = [table.shard for table in self._tables.values()]
         super().__init__(model, world, apart=shards)
-        self.in_parts = self._tables
+        self.in_parts: Mapping[str, InParts] = self._tables
         self._shards = [shard for shard in shards if shard.requires_grad]
         self._watch = watch
         self._fewest, self._most = agree(sum(parameter.numel() for parameter in model.parameters()), world)

@@ -54,7 +54,8 @@ class Fsdp(Plain):
         self._groups = [module for module in whole.modules() if isinstance(module, FSDPModule)]
         super().__init__(whole.model, world)  # its parameters are this rank's parts from here on
         self._watch, self._last, self._mesh = watch, True, mesh
-        fetch, give_back = cast("Any", Fetch(world, watch)), cast("Any", Return(world, watch))  # torch's own classes are private
+        # Not of torch's classes, which are private: it asks only for what these can do.
+        fetch, give_back = cast("Any", Fetch(world, watch)), cast("Any", Return(world, watch))
         for group in self._groups:
             group.set_gradient_divide_factor(1.0)
             group.set_force_sum_reduction_for_comms(True)  # gloo has no other

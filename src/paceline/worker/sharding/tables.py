@@ -30,6 +30,12 @@ def build_cut(task: Task, exchange: Exchange, *, split: str) -> torch.nn.Module:
     return model
 
 
+def build_outline(task: Task) -> torch.nn.Module:
+    """The task's model with tables that have a shape and no numbers: to look at, where a whole table may not fit."""
+    with Cutting(None):
+        return task.build_model()
+
+
 def _hindrance(task: Task, model: torch.nn.Module, tables: dict[str, torch.nn.Embedding]) -> str | None:
     """Why these tables cannot be cut."""
     if any(isinstance(module, torch.nn.EmbeddingBag) for module in model.modules()):

@@ -98,11 +98,11 @@ class Task:
 
 def usual_forward(model: torch.nn.Module, batch: Any) -> Any:
     """(inputs, targets) -> model(inputs), spread out when the inputs are several; any other batch goes in whole."""
-    inputs = batch[0] if isinstance(batch, tuple | list) and len(batch) == 2 else batch
-    if isinstance(batch, tuple | list) and len(batch) > 2:
-        inputs = tuple(batch[:-1])
-    if inputs is not batch and isinstance(inputs, dict):
-        return model(**inputs)
+    inputs = batch
+    if isinstance(batch, tuple | list) and len(batch) > 1:
+        inputs = batch[0] if len(batch) == 2 else tuple(batch[:-1])
+        if isinstance(inputs, dict):  # asked here: torch's compiler cannot follow `inputs is not batch`
+            return model(**inputs)
     if isinstance(inputs, tuple | list):
         return model(*inputs)
     return model(inputs)

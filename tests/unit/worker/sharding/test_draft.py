@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
 from torch import Tensor, nn
 
 from paceline.base.errors import RunFailed
@@ -77,3 +78,12 @@ def test_a_table_elsewhere_or_too_small_is_said() -> None:
             nn.Embedding(6, 2)
         with pytest.raises(RunFailed, match="makes a table on meta"):
             nn.Embedding(6, 4, device="meta")
+
+
+def test_an_outline_has_no_numbers() -> None:
+    """A table of 4 TB can be looked at."""
+    with Cutting(None):
+        table = nn.Embedding(1 << 34, 64)
+        nn.init.uniform_(table.weight, -1, 1)
+    assert table.weight.numel() == 1 << 40 and list(table.weight.shape) == [1 << 34, 64]
+    assert isinstance(table.weight, Part) and table.weight.draft.numbers.numel() == 0

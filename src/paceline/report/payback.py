@@ -1,0 +1,35 @@
+"""The two tables about graphs: when each is paid back, in words; and what it took, how quick its steps are, what broke."""
+
+from __future__ import annotations
+
+from paceline.records.findings import Interval, Payback, StudyFindings
+from paceline.report import format as show
+from paceline.report.tables import Column, Table
+
+
+def payback(found: StudyFindings) -> Table:
+    note = (
+        "a graph is paid back after compile seconds / (eager step - graph step) steps; steps in the steady state, compiling apart, "
+        "with 95 % intervals"
+    )
+    rows = tuple((row.label, row.words) for row in found.payback)
+    return Table("payback", "After how many steps is a graph paid back?", note, (Column("setting"), Column("answer", wide=True)), rows)
+
+
+def graphs(found: StudyFindings) -> Table:
+    rows = tuple(_row(row) for row in found.payback)
+    titles = ("compile", "step", "eager step", "paid back after, steps", "graphs", "breaks", "recompiled", "eager steps")
+    columns = (Column("setting"), *(Column(title, "right") for title in titles))
+    note = "counts are means over runs; eager steps: made without the graph, because it was not made yet or has another shape"
+    return Table("graphs", "Graphs", note, columns, rows)
+
+
+def _row(row: Payback) -> tuple[str, ...]:
+    counts = (f"{row.counts[name]:g}" for name in ("graphs", "breaks", "recompiles", "eager_steps"))
+    figures = (_figure(figure) for figure in (row.compile_s, row.step_s, row.eager_step_s))
+    after = row.verdict if row.verdict != "paid back" or row.steps is None else f"{row.steps.mean:,.0f}"
+    return (row.label, *figures, after, *counts)
+
+
+def _figure(figure: Interval) -> str:
+    return show.number(figure.mean, "s")

@@ -1,0 +1,44 @@
+"""`graph=` through the command line and a real run: what was compiled is in the record, its seconds are apart, and parts add up."""
+
+from __future__ import annotations
+
+import getpass
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import paceline
+from adds_up import explained
+from conftest import Command
+from paceline.records.events import Mark
+
+
+def test_a_compiled_run_says_what_was_compiled_and_what_it_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "tmp"
+    own.mkdir()
+    # What torch once found out about this processor stays where it is; what the run compiles is to be seen.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"))
+    monkeypatch.setenv("TMPDIR", str(own))
+    record = paceline.run(
+        "features", out=tmp_path / "run", graph="compile", steps=30, num_train=600, num_test=100, batch=64, threads=1
+    )
+    assert record.completed, record.why
+    explained(record)
+    applied, graph, parts = record["applied"], record["graph"], record.time["parts"]
+    assert (applied["graph"], applied["graph_of"]) == ("compile", "model")
+    assert graph["graphs"] == 2 and graph["breaks"] == 0 and graph["eager_steps"] == 0
+    assert graph["recompiles"] == 1, "600 samples in batches of 64: the last has 24"
+    assert parts["compile"] == graph["compile_s"] == record["ranks"][0]["graph"]["compile_s"] > 0
+    assert parts["step"] is None and parts["backward"] > 0, "its phases are told apart as ever"
+    timed = sum(event.seconds for _, event in record.events() if isinstance(event, Mark))
+    assert timed + parts["compile"] <= record.time["training_s"], "throughput is of the steps alone"
+    assert not list(own.glob("tmp*")), "it compiles in a folder of its own, and takes it away"
+
+
+def test_what_cannot_be_one_graph_is_refused_in_a_sentence(paceline: Command) -> None:
+    """Before anything starts: a CUDA graph on a CPU, and one graph of the built-in model that branches on a number."""
+    done = paceline("run", "features", "graph=captured", "device=cpu")
+    assert done.returncode == 2 and "(rule: captured-on-a-gpu)" in done.stderr
+    done = paceline("run", "features", "graph=export", "early_exit=true")
+    assert done.returncode == 2 and "(rule: one-graph-has-no-if)" in done.stderr
