@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -412,7 +413,10 @@ CASES: Sequence[tuple[str, Callable[[Ranks], None]]] = (
 
 def main(rank: int, size: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(str(folder / "store"), size), rank=rank, world_size=size)  # pyright: ignore[reportPrivateImportUsage]
+    wait = timedelta(seconds=40)  # a case that fails on one rank must not leave the others waiting
+    dist.init_process_group(
+        "gloo", timeout=wait, store=dist.FileStore(str(folder / "store"), size), rank=rank, world_size=size
+    )  # pyright: ignore[reportPrivateImportUsage]
     ranks, results = Ranks(rank, size, folder), dict[str, str]()
     for name, case in CASES:
         try:

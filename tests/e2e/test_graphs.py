@@ -14,11 +14,15 @@ from conftest import Command
 from paceline.records.events import Mark
 
 
-def test_a_compiled_run_says_what_was_compiled_and_what_it_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_run_says_what_was_compiled_and_what_it_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = tmp_path / "tmp"
     own.mkdir()
     # What torch once found out about this processor stays where it is; what the run compiles is to be seen.
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"))
+    monkeypatch.setenv(
+        "TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}")
+    )
     monkeypatch.setenv("TMPDIR", str(own))
     record = paceline.run(
         "features", out=tmp_path / "run", graph="compile", steps=30, num_train=600, num_test=100, batch=64, threads=1

@@ -74,7 +74,11 @@ def _row(cell: CellRecord, base: CellRecord) -> Payback | None:
         return None
     costs, quick, slow = ([row["compile_s"] for row in rows], *([s for _, s in one.values()] for one in (graph, eager)))
     paired = len(quick) == len(slow) and bool(base.plan.keys and cell.plan.keys)
-    saved = [b - g for g, b in zip(quick, slow, strict=True)] if paired else [statistics.fmean(slow) - statistics.fmean(quick)]
+    saved = (
+        [b - g for g, b in zip(quick, slow, strict=True)]
+        if paired
+        else [statistics.fmean(slow) - statistics.fmean(quick)]
+    )
     gain = interval(saved)
     verdict = _verdict(gain)
     found = Payback(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.records.findings import Interval, Payback, StudyFindings
 from paceline.report import format as show
-from paceline.report.tables import Column, Table
+from paceline.report.table import Column, Table
 
 
 def payback(found: StudyFindings) -> Table:
@@ -13,12 +13,27 @@ def payback(found: StudyFindings) -> Table:
         "with 95 % intervals"
     )
     rows = tuple((row.label, row.words) for row in found.payback)
-    return Table("payback", "After how many steps is a graph paid back?", note, (Column("setting"), Column("answer", wide=True)), rows)
+    return Table(
+        "payback",
+        "After how many steps is a graph paid back?",
+        note,
+        (Column("setting"), Column("answer", wide=True)),
+        rows,
+    )
 
 
 def graphs(found: StudyFindings) -> Table:
     rows = tuple(_row(row) for row in found.payback)
-    titles = ("compile", "step", "eager step", "paid back after, steps", "graphs", "breaks", "recompiled", "eager steps")
+    titles = (
+        "compile",
+        "step",
+        "eager step",
+        "paid back after, steps",
+        "graphs",
+        "breaks",
+        "recompiled",
+        "eager steps",
+    )
     columns = (Column("setting"), *(Column(title, "right") for title in titles))
     note = "counts are means over runs; eager steps: made without the graph, because it was not made yet or has another shape"
     return Table("graphs", "Graphs", note, columns, rows)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 from paceline.records.findings import CellFinding, Interval, Metric, StudyFindings
 from paceline.records.record import Record
 from paceline.records.study import StudyRecord
 from paceline.report import format as show
-
-Align = Literal["left", "right"]
+from paceline.report.payback import graphs, payback
+from paceline.report.table import Column, Table
 
 _TRAINING = (
     "data",
@@ -22,22 +22,6 @@ _TRAINING = (
     "logging",
     "other",
 )  # the groups of the training time
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    title: str
-    align: Align = "left"
-    wide: bool = False  # sentences: to be broken into lines
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    name: str  # a short key: used for anchors and labels
-    title: str
-    note: str
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def _title(found: StudyFindings, metric: str) -> str:
@@ -286,8 +270,6 @@ def provenance(found: StudyFindings) -> tuple[tuple[str, str], ...]:
 
 def all_tables(found: StudyFindings) -> list[Table]:
     """What every format prints, in order; empty ones are left out."""
-    from paceline.report.payback import graphs, payback  # which are made of the columns above
-
     made = [
         cells(found), conclusions(found), payback(found), graphs(found), comparisons(found), scaling(found), missing(found),
         missing_parts(found), training(found), failures(found),

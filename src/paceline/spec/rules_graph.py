@@ -64,7 +64,9 @@ GRAPH: tuple[Rule, ...] = (
         "graph-of-whole-models",
         lambda spec, known: (
             (spec.graph != "eager" and spec.sharding == "fsdp")
-            or (spec.sharding == "ddp" and (spec.graph == "export" or (is_step(spec) and spec.topology.world_size == 1)))
+            or (
+                spec.sharding == "ddp" and (spec.graph == "export" or (is_step(spec) and spec.topology.world_size == 1))
+            )
         ),
         "graph={graph} with sharding={sharding}: what FSDP and DDP do around a model was run here eagerly only, and DDP also around a "
         "compiled model; use sharding=none, or graph=eager",
@@ -87,7 +89,9 @@ GRAPH: tuple[Rule, ...] = (
     ),
     Rule(
         "step-graph-looks-at-nothing",
-        lambda spec, known: is_step(spec) and (spec.precision == "fp16" or (spec.precision == "fp8" and spec.graph == "compile")),
+        lambda spec, known: (
+            is_step(spec) and (spec.precision == "fp16" or (spec.precision == "fp8" and spec.graph == "compile"))
+        ),
         "precision={precision} with graph={graph} graph_of=step: fp16 looks at every gradient before it decides about the update, which "
         "a graph cannot, and fp8 was never run in one; use bf16 or fp32, or graph=compile graph_of=model",
     ),

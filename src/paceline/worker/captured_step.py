@@ -7,7 +7,7 @@ recording knows addresses, not values: batches are copied into tensors that stay
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -50,17 +50,20 @@ class CapturedStep(WholeStep):
     def make(self, insides: Insides, batch: Any, num: int) -> None:
         own = _pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, batch)
         self._static = tensors(own)
-        torch.cuda.synchronize(self.device)
-        graph = torch.cuda.CUDAGraph()
         try:
-            # Another thread may be asking the device something meanwhile: only what this one does may break the recording.
-            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
-                self._body(insides, own, num)
+            self._graph = self._recorded(lambda: self._body(insides, own, num))
         except PacelineError:
             raise
         except Exception as error:
             raise RunFailed(_refusal(error), kind="mismatch") from error
-        self._graph = graph
+
+    def _recorded(self, body: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        torch.cuda.synchronize(self.device)
+        graph = torch.cuda.CUDAGraph()
+        # Another thread may be asking the device something meanwhile: only what this one does may break the recording.
+        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+            body()
+        return graph
 
     def _body(self, insides: Insides, batch: Any, num: int) -> None:
         """A step as `EagerStep` makes it alone. Gradients are made anew in it, so nothing has to be zeroed."""
@@ -78,7 +81,8 @@ class CapturedStep(WholeStep):
     def run(self, batch: Any) -> None:
         """Copying the batch to where the recording looks for it is a part of getting it."""
         assert self._graph is not None
-        torch._foreach_copy_(list(self._static), tensors(batch))
+        for static, tensor in zip(self._static, tensors(batch), strict=True):
+            static.copy_(tensor)
         self.watch.switch(STEP)
         self._graph.replay()
 

@@ -82,7 +82,7 @@ class ModelGraphStep:
     @property
     def _is_made(self) -> bool:
         if self._exported is not None:
-            return isinstance(self._exported.program, torch.export.ExportedProgram)
+            return isinstance(self._exported.program, torch.export.ExportedProgram) and self._exported.num_graph > 0
         return is_compiled(self._compiled) and self.compiles.graphs > 0
 
     def read_back(self) -> dict[str, Any]:
@@ -95,4 +95,9 @@ class ModelGraphStep:
     def finish(self) -> dict[str, Any] | None:
         self._close()
         eager = 0 if self._exported is None else self._exported.num_eager
-        return {"of": MODEL, **self.compiles.counts(), "compile_s": self._eager.watch.spent(COMPILE), "eager_steps": eager}
+        return {
+            "of": MODEL,
+            **self.compiles.counts(),
+            "compile_s": self._eager.watch.spent(COMPILE),
+            "eager_steps": eager,
+        }

@@ -14,7 +14,14 @@ from paceline.worker.world.join import World
 
 
 def build_step(
-    spec: Spec, task: Task, whole: Whole, sharded: Sharded, update: Update, numbers: Numbers, world: World, watch: Stopwatch
+    spec: Spec,
+    task: Task,
+    whole: Whole,
+    sharded: Sharded,
+    update: Update,
+    numbers: Numbers,
+    world: World,
+    watch: Stopwatch,
 ) -> Step:
     eager = EagerStep(
         sharded.module, task, update, sharded.sharding, numbers, watch,

@@ -36,11 +36,15 @@ class Insides:
         self.rate = RateInTensors(optimizer, self.parameters[0], moves_beta=moves_beta)
         self._update = updater(optimizer, self.parameters, self.rate)
         self.sums = torch.zeros(len(self.names), 2, dtype=torch.float64, device=device)
-        self.clips = torch.zeros(2, dtype=torch.float64, device=device)  # how many steps were clipped, the longest gradient
+        self.clips = torch.zeros(
+            2, dtype=torch.float64, device=device
+        )  # how many steps were clipped, the longest gradient
 
     def rows(self, values: Sums) -> torch.Tensor:
         """Inside the graph. A plain number becomes a fill, not a copy from the host, which no graph may hold."""
-        return torch.stack([_double(value, self.sums.device) for name in self.names for value in values[name]]).view(-1, 2)
+        return torch.stack([_double(value, self.sums.device) for name in self.names for value in values[name]]).view(
+            -1, 2
+        )
 
     def apply(self, gradients: list[torch.Tensor]) -> None:
         """Inside the graph: the same arithmetic as `Update`, where nothing may be looked at."""
@@ -79,7 +83,7 @@ class WholeStep(ABC):
         self.watch, self.update, self.numbers = eager.watch, eager.update, eager.numbers
         self.num_eager = self.num_graph = 0
         self._moves_beta = moves_beta
-        self._shape: tuple[Leaf, ...] | None = None
+        self._shape: tuple[int, tuple[Leaf, ...]] | None = None  # number of samples, and what they are in
         self._tally: Tally | None = None
         self._insides: Insides | None = None
         eager.phases = (STEP,) * len(eager.phases)
@@ -91,7 +95,7 @@ class WholeStep(ABC):
     def __call__(self, batches: Fed, tally: Tally) -> None:
         """One micro-batch: rules refuse more, and more ranks; alone, a rank always has a sample."""
         ((batch, num, _),) = batches
-        shape = signature(batch)
+        shape = (num, signature(batch))
         if self._shape is None:
             self._shape = shape  # the first batch is whole, unless the data is smaller than one
         if shape != self._shape or self.num_eager < self.num_first:
@@ -144,13 +148,22 @@ class WholeStep(ABC):
             num, longest = self._insides.clips.tolist()
             self.update.noted(num, longest)
             self._insides.clips.zero_()
-        return {"wrap": "none", "graph": self.word if self.is_made else "eager", "graph_of": STEP if self.is_made else None}
+        return {
+            "wrap": "none",
+            "graph": self.word if self.is_made else "eager",
+            "graph_of": STEP if self.is_made else None,
+        }
 
     def num_made(self) -> int | None:
         return self.compiles.num
 
     def finish(self) -> dict[str, Any] | None:
-        return {"of": STEP, **self.compiles.counts(), "compile_s": self.watch.spent(COMPILE), "eager_steps": self.num_eager}
+        return {
+            "of": STEP,
+            **self.compiles.counts(),
+            "compile_s": self.watch.spent(COMPILE),
+            "eager_steps": self.num_eager,
+        }
 
 
 class CompiledStep(WholeStep):
@@ -158,7 +171,9 @@ class CompiledStep(WholeStep):
 
     word, asked = "compile", "graph=compile graph_of=step"
 
-    def __init__(self, eager: EagerStep, whole: Whole, compiles: Compiles, compiler: ColdCompiler, *, moves_beta: bool) -> None:
+    def __init__(
+        self, eager: EagerStep, whole: Whole, compiles: Compiles, compiler: ColdCompiler, *, moves_beta: bool
+    ) -> None:
         super().__init__(eager, whole, compiles, moves_beta=moves_beta)
         self._compiler = compiler
         self._step: Callable[[Any], None] | None = None

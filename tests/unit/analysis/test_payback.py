@@ -16,12 +16,23 @@ from unit.analysis.made import SHAKE, cell, run, study
 BATCH, STEPS = 10, 1000
 
 
-def _cell(graph: str, step_s: float, compile_s: float | None = None, *, n: int = 5, shake: Sequence[float] = SHAKE, **spec: Any) -> CellRecord:
+def _cell(
+    graph: str,
+    step_s: float,
+    compile_s: float | None = None,
+    *,
+    n: int = 5,
+    shake: Sequence[float] = SHAKE,
+    **spec: Any,
+) -> CellRecord:
     """Runs of 1,000 steps of 10 samples; a step takes `step_s`, shaken alike in every cell."""
     runs = []
     for i, by in enumerate(shake[:n]):
         counts = {"of": "model", "graphs": 2, "breaks": 2, "recompiles": 1, "eager_steps": 0}
-        reasons = {"break_reasons": ["Data-dependent branching (task.py, line 7)"], "recompile_reasons": ["size mismatch"]}
+        reasons = {
+            "break_reasons": ["Data-dependent branching (task.py, line 7)"],
+            "recompile_reasons": ["size mismatch"],
+        }
         made = None if compile_s is None else {**counts, **reasons, "compile_s": compile_s * by}
         figures = {"throughput": BATCH / (step_s * by), "samples": BATCH * STEPS, "steps": STEPS, "graph": made}
         runs.append(run(step_s * STEPS, seed=i, spec={"graph": graph, "graph_of": "model", **spec}, **figures))
@@ -90,4 +101,7 @@ def test_the_headline_and_every_format_have_it() -> None:
     assert "Soonest paid back: graph=compile, after 1,500 [1,500, 1,500] steps." in found.headline
     assert [row["label"] for row in plain.render(found)["payback"]] == ["graph=compile", "graph=export"]
     page = markdown.render(found)
-    assert "## After how many steps is a graph paid back?" in page and "| graph=compile | 3.00 s | 1.00 ms | 3.00 ms | 1,500 |" in page
+    assert (
+        "## After how many steps is a graph paid back?" in page
+        and "| graph=compile | 3.00 s | 1.00 ms | 3.00 ms | 1,500 |" in page
+    )

@@ -6,23 +6,29 @@ operator by operator, which is quick.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch._dynamo
+from torch._dynamo.exc import BackendCompilerFailed
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
+from paceline.worker.captured_step import CapturedStep
 from paceline.worker.graph_step import ModelGraphStep
+from paceline.worker.measure.allocator import host_memory
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.compiles import Compiles
+from paceline.worker.measure.memory import Memory
 from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.replicate import Replicated
 from paceline.worker.sharding.whole import Whole
@@ -34,12 +40,13 @@ from paceline.worker.transform.graph import ColdCompiler, Exported
 from paceline.worker.transform.precision import Numbers
 from paceline.worker.transform.schedule import Length, rate
 from paceline.worker.update import Update
-from paceline.worker.whole_step import CompiledStep
+from paceline.worker.whole_step import CompiledStep, WholeStep
 from paceline.worker.world.join import World
 
 WORLD = World(rank=0, size=1, local_rank=0, host="here", device=torch.device("cpu"), backend="gloo")
 SIZES = (16, 16, 16, 6, 16, 16, 16, 6)  # two epochs of 54 samples, each with a short last batch
 TOLERANCE = 1e-10
+RATE = 1e-6  # where torch reads the learning rate as float32 (its fused SGD)
 
 # torch's compiler and its export warn of their own use of old names
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -62,7 +69,9 @@ def anew() -> Iterator[None]:
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
-    os.environ.pop("_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", None)  # how torch hands an address to what it has compiled
+    os.environ.pop(
+        "_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", None
+    )  # how torch hands an address to what it has compiled
 
 
 class Warm(ColdCompiler):
@@ -135,16 +144,33 @@ def made(kind: str, net: Callable[[], torch.nn.Module] = network, backend: str =
     if kind == "step":
         moves = spec.schedule == "onecycle"
         step = CompiledStep(eager, whole, compiles, Warm(backend), moves_beta=moves)
+    elif kind == "captured":
+        step = OnHost(eager, whole, compiles, moves_beta=False)
     elif kind != "eager":
         step = ModelGraphStep(eager, whole, whole, compiles, Warm(backend) if kind == "compile" else None)
     model.train()
     return Made(model, step or eager, update, watch)
 
 
-def same(one: Made, other: Made) -> None:
+class OnHost(CapturedStep):
+    """What a recording is, played by hand: the same work on the same tensors, whatever they hold by then."""
+
+    def _ordinary(self, batch: Any, num: int, tally: Tally) -> None:
+        WholeStep._ordinary(self, batch, num, tally)
+
+    def _recorded(self, body: Callable[[], None]) -> Any:
+        def replay() -> None:
+            for parameter in self.whole.parameters():
+                parameter.grad = None
+            body()
+
+        return SimpleNamespace(replay=replay)
+
+
+def same(one: Made, other: Made, tolerance: float = TOLERANCE) -> None:
     for (name, ours), theirs in zip(one.model.state_dict().items(), other.model.state_dict().values(), strict=True):
         far = (ours.double() - theirs.double()).norm() / theirs.double().norm()
-        assert float(far) < TOLERANCE, (name, float(far))
+        assert float(far) < tolerance, (name, float(far))
 
 
 def same_epochs(one: Made, other: Made) -> None:
@@ -192,6 +218,22 @@ def test_a_step_that_is_one_graph_trains_as_the_plain_one(backend: str, asked: d
     assert set(graph.watch.parts) == {"data", "step", "compile"}, "nothing inside a step is told apart"
 
 
+def test_a_captured_step_trains_as_the_plain_one() -> None:
+    """All of it but the recording itself, which tests/gpu/test_graphs.py makes: what is copied where, counted and given back."""
+    asked: dict[str, Any] = {"optimizer": "sgd", "momentum": 0.9, "schedule": "cosine", "clip": 0.5}
+    graph, plain = made("captured", update="fused", **asked), made("eager", **asked)
+    for ours, theirs in zip(graph.train(), plain.train(), strict=True):
+        assert all(abs(ours[name] - theirs[name]) < RATE for name in ours), (ours, theirs)
+    same(graph, plain, RATE)
+    graph.step.read_back()
+    assert graph.update.read_back()["clip"]["steps"] == plain.update.read_back()["clip"]["steps"] > 0
+    found = graph.step.finish()
+    assert found is not None and (found["graphs"], found["eager_steps"]) == (1, 5), (
+        "three first ones and two short ones"
+    )
+    assert set(graph.watch.parts) == {"data", "step", "compile"}
+
+
 def test_a_parameter_without_a_gradient_is_left_alone() -> None:
     """As the optimizer leaves it: weight decay must not touch it."""
 
@@ -228,7 +270,9 @@ def test_what_depends_on_a_number_is_broken_or_refused() -> None:
     broken.train((16, 16))
     found = broken.step.finish()
     line = Exits.forward.__code__.co_firstlineno + 2
-    assert found is not None and found["break_reasons"] == [f"Data-dependent branching (test_graph_step.py, line {line})"]
+    assert found is not None and found["break_reasons"] == [
+        f"Data-dependent branching (test_graph_step.py, line {line})"
+    ]
     for kind in ("export", "step"):
         with pytest.raises(RunFailed, match=rf"test_graph_step\.py, line {line}, in forward") as failed:
             made(kind, Exits).train((16, 16))
@@ -245,10 +289,48 @@ def test_a_function_compiled_again_and_again_is_a_failure() -> None:
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.calls += 1
-            return self.layer(x) * self.calls if self.calls % 2 else self.layer(x) + self.calls * len(str(self.calls * "x"))
+            return (
+                self.layer(x) * self.calls
+                if self.calls % 2
+                else self.layer(x) + self.calls * len(str(self.calls * "x"))
+            )
 
     with pytest.raises(RunFailed, match="compiled one function 8 times, each time for other values"):
         made("compile", Counting, backend="eager").train((16,) * 20)
+
+
+def test_memory_is_read_beside_a_graph_and_not_in_the_step_that_made_it() -> None:
+    """Looked at operator by operator, a compiled model would be run without its graph; and compiling is no step's memory."""
+    graph = made("compile")
+    allocator, why = host_memory()
+    memory = Memory(graph.model, graph.update.optimizer, allocator, why, graph.watch, graphs=graph.step.num_made)
+    looked: list[bool] = []
+
+    class Watched:
+        def __call__(self, batches: Any, tally: Tally) -> None:
+            looked.append(memory.looks)
+            with memory if memory.looks else contextlib.nullcontext():
+                step(batches, tally)
+
+    step, graph.step = graph.step, Watched()  # pyright: ignore[reportAttributeAccessIssue]
+    graph.train((16,) * 5)
+    found = step.finish()
+    assert found is not None and (found["graphs"], found["recompiles"]) == (1, 0), "as without somebody who looks"
+    if allocator is not None:  # not every C library can be asked
+        assert looked == [True, True, True, False, False], "the first step compiled: two others were looked at instead"
+        row = memory.close(data_bytes=None)
+        assert row["why"] is not None and row["sizes"]["gradients"] == row["sizes"]["parameters"]
+
+
+def test_our_own_code_around_a_model_breaks_no_graph() -> None:
+    """A batch of several inputs and a target, through the usual forward: as one graph, or an error."""
+
+    class Two(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x + y
+
+    batch = tuple(torch.ones(3) for _ in range(3))
+    assert torch.compile(usual_forward, backend="eager", fullgraph=True)(Two(), batch).tolist() == [2.0, 2.0, 2.0]
 
 
 def test_too_few_steps_for_a_graph_are_no_graph() -> None:
@@ -260,8 +342,11 @@ def test_too_few_steps_for_a_graph_are_no_graph() -> None:
 def test_a_missing_compiler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     from paceline.worker.transform.graph import in_words
 
-    error = torch._dynamo.exc.BackendCompilerFailed(lambda: None, RuntimeError("No working C++ compiler found in x"), None)
-    with pytest.raises(RunFailed, match=r"needs a C\+\+ compiler here, and there is none"), in_words("graph=compile", "use graph=eager"):
+    error = BackendCompilerFailed(lambda: None, RuntimeError("No working C++ compiler found in x"), None)
+    with (
+        pytest.raises(RunFailed, match=r"needs a C\+\+ compiler here, and there is none"),
+        in_words("graph=compile", "use graph=eager"),
+    ):
         raise error
 
 
@@ -275,6 +360,7 @@ def test_an_export_with_tensors_of_its_own_is_refused(monkeypatch: pytest.Monkey
         return copy.deepcopy(real(program, *args, **kwargs))
 
     monkeypatch.setattr(torch.export.ExportedProgram, "module", copied)
-    exported = Exported(Whole(model, Task("t", lambda: model, list, list, usual_forward, usual_loss, usual_score)), Compiles(Stopwatch("x")).making)
+    task = Task("made up", lambda: model, list, list, usual_forward, usual_loss, usual_score)
+    exported = Exported(Whole(model, task), Compiles(Stopwatch("forward")).making)
     with pytest.raises(RunFailed, match="would train another model"):
         exported((torch.randn(4, 8, dtype=torch.float64), torch.zeros(4)))

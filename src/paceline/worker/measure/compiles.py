@@ -11,7 +11,6 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-import torch._dynamo
 from torch._dynamo.callback import CallbackTrigger, callback_handler
 from torch._dynamo.utils import counters, get_compilation_metrics, graph_break_reasons
 
@@ -99,7 +98,11 @@ class Compiles:
         A recompilation is a function compiled a second time, which its id tells: `3/1` is the second of function 3.
         """
         broke = {
-            (end.filename, end.lineno, end.name): f"{brief(found.reason)} ({Path(end.filename).name}, line {end.lineno})"
+            (
+                end.filename,
+                end.lineno,
+                end.name,
+            ): f"{brief(found.reason)} ({Path(end.filename).name}, line {end.lineno})"
             for found in graph_break_reasons[self._breaks_before :]
             for end in found.user_stack[-1:]
         }

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch._dynamo
+from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.utils import _pytree
 
 from paceline.base.errors import RunFailed
@@ -75,14 +76,14 @@ def in_words(asked: str, instead: str) -> Generator[None]:
     """Whatever torch's compiler throws, as one sentence: what was asked, what it met, at which line, what to use."""
     try:
         yield
-    except torch._dynamo.exc.FailOnRecompileLimitHit as error:
+    except FailOnRecompileLimitHit as error:
         limit = torch._dynamo.config.recompile_limit
         raise RunFailed(
             f"{asked}: torch compiled one function {limit} times, each time for other values, and would now go on without a graph: "
             f"{instead}",
             kind="mismatch",
         ) from error
-    except torch._dynamo.exc.TorchDynamoException as error:
+    except TorchDynamoException as error:
         raise RunFailed(_refusal(error, asked, instead), kind="mismatch") from error
 
 
@@ -131,7 +132,7 @@ class Exported:
     def __init__(self, module: torch.nn.Module, making: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
         self.module, self._making = module, making
         self.program: torch.export.ExportedProgram | None = None
-        self.num_eager = 0
+        self.num_eager = self.num_graph = 0
         self._graph: Callable[[Any], Any] | None = None
         self._fixed: tuple[Leaf, ...] | None = None
 
@@ -142,12 +143,13 @@ class Exported:
         if not self._fits(batch):
             self.num_eager += 1
             return self.module(batch)
+        self.num_graph += 1
         return self._graph(batch)
 
     def _fits(self, batch: Any) -> bool:
         """A single sample never: where its own layers would refuse it (BatchNorm), the graph has forgotten to."""
         sizes = {len(tensor) for tensor in tensors(batch) if tensor.dim()}
-        if sizes and min(sizes) < 2:
+        if sizes and max(sizes) < 2:
             return False
         return self._fixed is None or signature(batch) == self._fixed
 
@@ -167,7 +169,9 @@ class Exported:
         _same_tensors(self.module, graph)
         self.program = program
         # a size torch had to fix is in the program's inputs as a number
-        shapes = [node.meta["val"].shape for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
+        shapes = [
+            node.meta["val"].shape for node in program.graph.nodes if node.name in program.graph_signature.user_inputs
+        ]
         if not any(isinstance(shape[0], torch.SymInt) for shape in shapes if len(shape)):
             self._fixed = signature(batch)
         return graph
@@ -178,9 +182,7 @@ def _same_tensors(module: torch.nn.Module, graph: torch.nn.Module) -> None:
     own = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
     strangers = [name for name, parameter in graph.named_parameters() if id(parameter) not in own]
     strangers += [
-        name
-        for name, buffer in graph.named_buffers()
-        if id(buffer) not in own and name in dict(module.named_buffers())
+        name for name, buffer in graph.named_buffers() if id(buffer) not in own and name in dict(module.named_buffers())
     ]
     if strangers:
         raise RunFailed(

@@ -43,7 +43,9 @@ class RateInTensors:
 
 def trained(optimizer: torch.optim.Optimizer, *, asked: str) -> list[torch.nn.Parameter]:
     """The parameters that got a gradient in the step just made: a graph updates these, as the optimizer would."""
-    found: list[torch.nn.Parameter] = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    found: list[torch.nn.Parameter] = [
+        p for group in optimizer.param_groups for p in group["params"] if p.grad is not None
+    ]
     if any(p.grad is not None and p.grad.layout != torch.strided for p in found):
         raise RunFailed(
             f"{asked}: a parameter has sparse gradients, whose size changes from step to step, which a graph cannot hold: use "
@@ -51,7 +53,9 @@ def trained(optimizer: torch.optim.Optimizer, *, asked: str) -> list[torch.nn.Pa
             kind="mismatch",
         )
     if not found or len(optimizer.param_groups) != 1:
-        raise RunFailed(f"{asked}: no parameter had a gradient in the first step, or parameters of several kinds", kind="mismatch")
+        raise RunFailed(
+            f"{asked}: no parameter had a gradient in the first step, or parameters of several kinds", kind="mismatch"
+        )
     return found
 
 
@@ -110,7 +114,9 @@ def _kept(states: Sequence[dict[str, Any]], name: str) -> list[torch.Tensor]:
     return [state[name] for state in states]
 
 
-def _steps(states: Sequence[dict[str, Any]], weights: Sequence[torch.Tensor], *, fused: bool = False) -> list[torch.Tensor]:
+def _steps(
+    states: Sequence[dict[str, Any]], weights: Sequence[torch.Tensor], *, fused: bool = False
+) -> list[torch.Tensor]:
     """The counters of steps, moved to where the weights are: a graph must not fetch them. The optimizer goes on with the same ones.
 
     In fp64 they are fp64, because Adam's corrections are computed from them; but torch's fused update reads them as float32.

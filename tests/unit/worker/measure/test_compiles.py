@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch._dynamo
 from torch._dynamo.callback import callback_handler
+from torch._dynamo.exc import Unsupported
 
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.compiles import Compiles
@@ -87,7 +88,7 @@ def test_nothing_is_left_behind_even_by_a_failure() -> None:
 
     watch = Stopwatch("forward")
     compiles = Compiles(watch)
-    with pytest.raises(torch._dynamo.exc.Unsupported), compiles:
+    with pytest.raises(Unsupported), compiles:
         torch.compile(fails, backend="eager", fullgraph=True)(torch.ones(4))
     assert callback_handler.start_callbacks == callback_handler.end_callbacks == []
     assert watch.part == "forward"

@@ -1,0 +1,113 @@
+"""Graphs on one GPU: a captured step makes the same model as an eager one, whatever moves in it; what cannot be captured says why.
+
+Never in CI: `pytest -m gpu tests/gpu` on a machine that has one. Several GPUs cannot be had here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+import paceline
+from adds_up import explained
+
+BRANCHING = str(Path(__file__).parent / "tasks" / "branching.py")
+# 1,000 samples in batches of 64: 15 whole ones and a short one, four times.
+SMALL: dict[str, Any] = {"num_train": 1000, "num_test": 500, "batch": 64, "epochs": 4}
+CLOSE = 1e-9
+RATE = 1e-6  # where torch reads the learning rate as float32: its fused SGD
+
+
+def train(folder: Path, **asked: Any) -> paceline.Record:
+    record = paceline.run("features", out=folder, **{**SMALL, **asked})
+    assert record.completed, record.why
+    explained(record)
+    return record
+
+
+def same(one: paceline.Record, other: paceline.Record, tolerance: float) -> None:
+    for split in ("train", "test"):
+        ours, theirs = one.plain[split], other.plain[split]
+        assert abs(ours["loss"] - theirs["loss"]) < tolerance, (split, ours, theirs)
+        assert ours["accuracy"] == theirs["accuracy"]
+    weights, others = load_file(one["weights"]), load_file(other["weights"])
+    for name, values in weights.items():
+        far = (values.double() - others[name].double()).norm() / others[name].double().norm().clamp(min=1e-3)
+        assert float(far) < max(tolerance, 1e-6), name  # a bias before BatchNorm moves by rounding alone
+
+
+@pytest.mark.parametrize(
+    ("asked", "tolerance"),
+    [
+        ({"optimizer": "adam"}, CLOSE),
+        ({"optimizer": "adamw", "schedule": "onecycle"}, CLOSE),
+        ({"optimizer": "adam", "clip": 0.5, "schedule": "cosine"}, CLOSE),
+        ({"optimizer": "rmsprop", "momentum": 0.5, "schedule": "exponential", "schedule_factor": 0.5}, CLOSE),
+        ({"optimizer": "sgd", "momentum": 0.9, "nesterov": True, "lr": 0.01, "schedule": "step"}, RATE),
+    ],
+)
+def test_a_captured_step_trains_as_an_eager_one(asked: dict[str, Any], tolerance: float, tmp_path: Path) -> None:
+    graph = train(tmp_path / "graph", graph="captured", precision="fp64", **asked)
+    eager = train(tmp_path / "eager", precision="fp64", **asked)
+    same(graph, eager, tolerance)
+    applied, found, parts = graph["applied"], graph["graph"], graph.time["parts"]
+    assert (applied["graph"], applied["graph_of"], applied["device"]) == ("captured", "step", "cuda")
+    assert (found["graphs"], found["eager_steps"]) == (1, 3 + 4), "three first steps, and four short batches"
+    assert graph["steps"] == 64
+    assert parts["compile"] == found["compile_s"] > 0 and parts["step"] > 0
+    assert parts["forward"] is parts["backward"] is parts["optimizer"] is None, "nothing inside is told apart"
+    if "clip" in asked:
+        assert applied["clip"]["steps"] == eager["applied"]["clip"]["steps"] > 0
+        assert applied["clip"]["longest"] == pytest.approx(eager["applied"]["clip"]["longest"], rel=CLOSE)
+    assert [row["lr"] for row in graph["history"]] == [row["lr"] for row in eager["history"]]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "bf16-pure"])
+def test_formats(precision: str, tmp_path: Path) -> None:
+    graph = train(tmp_path / "graph", graph="captured", precision=precision)
+    eager = train(tmp_path / "eager", precision=precision)
+    assert graph["applied"]["precision"] == precision
+    assert graph["applied"]["dtypes"] == eager["applied"]["dtypes"]
+    far = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 2e-2, "bf16-pure": 5e-2}[precision]
+    assert abs(graph.test["loss"] - eager.test["loss"]) < far
+
+
+def test_running_statistics_and_memory_are_those_of_real_steps(tmp_path: Path) -> None:
+    """Neither the warm-up nor the recording trains: BatchNorm has counted each of the 64 steps once."""
+    graph = train(tmp_path / "graph", graph="captured")
+    assert int(load_file(graph["weights"])["norm.num_batches_tracked"]) == 64
+    memory = graph["memory"]
+    assert memory["parts"]["activations"] is None and memory["peak_bytes"] > memory["parts"]["parameters"] > 0
+
+
+def test_what_branches_on_a_number_is_not_captured(tmp_path: Path) -> None:
+    record = paceline.run(BRANCHING, out=tmp_path / "run", graph="captured", steps=20, batch=32)
+    assert (record.outcome, record.kind) == ("failed", "mismatch")
+    assert "the step cannot be recorded as one CUDA graph" in str(record.why)
+    assert "branching.py, line 16, in forward" in str(record.why)
+
+
+def test_too_few_steps_are_no_captured_run(tmp_path: Path) -> None:
+    record = paceline.run("features", out=tmp_path / "run", graph="captured", steps=3, num_train=1000, num_test=500)
+    assert (record.outcome, record.kind) == ("failed", "mismatch")
+    assert "its first steps are ordinary ones: use more steps" in str(record.why)
+
+
+@pytest.mark.parametrize("of", ["model", "step"])
+def test_compiled_on_a_gpu(of: str, tmp_path: Path) -> None:
+    graph = train(tmp_path / "graph", graph="compile", graph_of=of, precision="fp64")
+    eager = train(tmp_path / "eager", precision="fp64")
+    same(graph, eager, CLOSE)
+    found = graph["graph"]
+    assert (graph["applied"]["graph"], graph["applied"]["graph_of"]) == ("compile", of)
+    assert (found["graphs"], found["recompiles"], found["eager_steps"]) == ((2, 1, 0) if of == "model" else (1, 0, 5))
+    assert found["breaks"] == 0 and graph.time["parts"]["compile"] == found["compile_s"]
+
+
+def test_exported_on_a_gpu(tmp_path: Path) -> None:
+    graph = train(tmp_path / "graph", graph="export", precision="fp64")
+    same(graph, train(tmp_path / "eager", precision="fp64"), CLOSE)
+    assert graph["applied"]["graph"] == "export"
