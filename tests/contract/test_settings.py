@@ -34,7 +34,7 @@ APART: dict[str, dict[str, Any]] = {
     "reshard": {"sharding": "fsdp", "reshard": False, "on": "1x2", "steps": 1},
     "sync_every": {"sync_every": 2, "on": "1x2", "steps": 3, "batch": 4},
     "schedule": {
-        "schedule": "step", "schedule_every": 2, "schedule_factor": 0.5, "warmup": 1, "lr_scale": "linear", "lr_batch": 4,
+        "schedule": "step", "schedule_every": 2, "schedule_factor": 0.5, "warmup": 4, "lr_scale": "linear", "lr_batch": 4,
         "lr": 0.1, "batch": 8, "epochs": 4, "num_train": 16,
     },
     "data": {},  # a task of our own cannot show it: tests/unit/worker/tasks reads folders
@@ -143,11 +143,11 @@ def test_settings_of_their_own(name: str, tmp_path: Path) -> None:
     applied, exchange = run["applied"], run["applied"]["exchange"]
     shown = {
         "sharding": applied["sharding"] == "ddp"
-        and {k: exchange[k] for k in ("bucket_mb", "bucket_view", "compress")} == {"bucket_mb": 1.0, "bucket_view": True, "compress": "bf16"},
+        and [exchange[name] for name in ("bucket_mb", "bucket_view", "compress")] == [1.0, True, "bf16"],
         "reshard": applied["sharding"] == "fsdp" and exchange.get("reshard") is False,
         "sync_every": exchange.get("sync_every") == 2,
-        # two steps an epoch; lr 0.1 for a batch of 4 is 0.2 for 8, halved after two epochs; the first step was the warm-up's last
-        "schedule": [row["lr"] for row in run["history"]] == [0.2, 0.2, 0.1, 0.1],
+        # two steps an epoch; lr 0.1 for a batch of 4 is 0.2 for 8, halved after two epochs; the first epoch ends half way up
+        "schedule": [row["lr"] for row in run["history"]] == [0.1, 0.2, 0.1, 0.1],
         "batch_per_rank": run.spec["batch"] == 6 and run.train["seen"] == 6,
         "accumulate": run["applied"]["accumulate"] == 2,
         "steps": run["history"][-1]["iteration"] == 7 and run.spec["epochs"] is None,

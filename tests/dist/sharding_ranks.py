@@ -71,6 +71,20 @@ class Net(nn.Module):
         return self.head(z + self.tied(z) @ self.tied.weight)
 
 
+class Walked(nn.Module):
+    """A sequence that is gone through: torch calls its layers, never itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(7, 7), nn.Tanh())
+        self.head = nn.Linear(7, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
 def task(model: Callable[[], nn.Module] = Net, **words: Any) -> Task:
     def data() -> tuple[torch.Tensor, torch.Tensor]:
         made = torch.Generator().manual_seed(0)
@@ -104,6 +118,8 @@ def trained(what: Task, world: World, **asked: Any) -> tuple[Parts, dict[str, An
     check(spec, read_back(parts))
     total = train(parts, cast("Observer", _Nobody()))
     seen = {**read_back(parts), "accumulate": agree(parts.step.num_micro(), world)[1], "score": total.means()}
+    if spec.remat != "none":
+        seen["recomputed"] = agree(seen["recomputed"], world)[1]
     check_steps(spec, seen)
     return parts, seen
 
@@ -151,7 +167,8 @@ class Ranks:
             "clip": [reference["clip"], seen["clip"]],
             "unused": bool(mine["unused.weight"].equal(start["unused.weight"])) if "unused.weight" in start else None,
             "moved": distance({"": start["head.weight"]}, {"": weights["head.weight"]}),
-            "exchange": seen["exchange"], "applied": {name: seen[name] for name in ("sharding", "remat", "precision", "dtypes")},
+            "exchange": seen["exchange"], "recomputed": seen.get("recomputed"),
+            "applied": {name: seen[name] for name in ("sharding", "remat", "precision", "dtypes")},
             "traffic": parts.traffic.per_step(),
             "met": parts.arrivals.num, "sent": self.world.sent.num - before,
             "cut": sum(hasattr(parameter, "to_local") for parameter in parts.model.parameters()),
@@ -229,10 +246,40 @@ def _half(ranks: Ranks, precision: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _tokens(outputs: torch.Tensor, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """A loss that counts hundreds to a sample, of each another number, as a language model's does."""
+    tokens = 300.0 + 100.0 * (batch[1].abs() % 3)
+    rows = nn.functional.cross_entropy(outputs.float(), batch[1].clamp_min(0), reduction="none")
+    return (rows * tokens).sum(), tokens.sum()
+
+
+def _half_sums(ranks: Ranks, precision: str) -> dict[str, Any]:
+    """Half formats with accumulation, clipping and a loss that counts tokens: the updates, beside those of one process in one piece."""
+    words = {"optimizer": "sgd", "clip": 1.0, "precision": precision, "epochs": 1}
+    what = replace(task(), loss=_tokens)
+    torch.manual_seed(123)
+    start = {name: tensor.double() for name, tensor in whole(what.build_model()).items()}
+
+    def moved(world: World, **asked: Any) -> tuple[torch.Tensor, Any]:
+        parts, seen = trained(what, world, **words, **asked)
+        weights = whole(parts.model)
+        return torch.cat([(weights[name].double() - start[name]).flatten() for name in start]), seen
+
+    alone, seen = moved(ALONE)
+    rows: dict[str, Any] = {"moved": float(alone.norm()), "scaler": {"alone": seen.get("scaler")}, "clip": {"alone": seen["clip"]}}
+    for name, world, sharding in (
+        ("accumulate", ALONE, "none"), ("none", ranks.world, "none"), ("ddp", ranks.world, "ddp"), ("fsdp", ranks.world, "fsdp"),
+    ):  # fmt: skip
+        update, seen = moved(world, sharding=sharding, accumulate=3)
+        rows[name] = float((update - alone).norm() / alone.norm())
+        rows["scaler"][name], rows["clip"][name] = seen.get("scaler"), seen["clip"]
+    return rows
+
+
 def _pure(ranks: Ranks) -> dict[str, Any]:
     """Weights in bf16: sums over ranks are made in fp32 by all three."""
     words = {"optimizer": "sgd", "precision": "bf16-pure", "lr": 0.02}
-    rows = {name: trained(task(), ranks.world, sharding=name, **words) for name in ("none", "ddp", "fsdp")}
+    rows = {name: trained(task(), ranks.world, sharding=name, accumulate=3, **words) for name in ("none", "ddp", "fsdp")}
     weights = {name: whole(parts.model) for name, (parts, _) in rows.items()}
     return {
         "distance": [distance(weights["none"], weights[name]) for name in ("ddp", "fsdp")],
@@ -269,6 +316,20 @@ def _refusals(ranks: Ranks) -> dict[str, str]:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(x) * self.by
 
+    class Bypassed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Net()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner.head(x)
+
+    class Penalty(Net):
+        def forward(self, x: torch.Tensor) -> Any:
+            return super().forward(x), self.blocks[0][0].weight.square().sum()
+
+    first = lambda outputs, batch: usual_loss(outputs[0], batch)  # noqa: E731
+
     class Box:
         def __init__(self, value: Any) -> None:
             self.value = value
@@ -284,6 +345,9 @@ def _refusals(ranks: Ranks) -> dict[str, str]:
         ("scalar", task(Scalar), {"sharding": "fsdp"}),
         ("sparse", task(lambda: nn.Sequential(nn.Embedding(4, 4, sparse=True))), {"sharding": "ddp"}),
         ("empty", task(), {"sharding": "fsdp", "batch": NUM - 1}),
+        ("bypassed", task(Bypassed, units=lambda model: [model.inner]), {"sharding": "fsdp"}),
+        ("penalty", replace(task(Penalty), loss=first, score=lambda *_: {}), {"sharding": "fsdp"}),
+        ("walked", task(Walked, units=lambda model: [model.layers]), {"remat": "full"}),
         ("uneven", task(), {"sharding": "fsdp", "batch": 13 if ranks.world.size == 2 else 14, "accumulate": 4}),
         ("boxed", boxed, {"sharding": "ddp"}),  # the last: DDP has sent what it should not have
     ):
@@ -291,7 +355,7 @@ def _refusals(ranks: Ranks) -> dict[str, str]:
             trained(what, ranks.world, **words)
             said[name] = "trained"
         except RunFailed as error:
-            said[name] = str(error)
+            said[name] = f"{error.kind}: {error}"
     return said
 
 
@@ -305,10 +369,17 @@ CASES: dict[str, Callable[[Ranks], Any]] = {
     "fsdp-adamw": lambda r: r.parity({"sharding": "fsdp", "reshard": False, "update": "foreach"}, **ADAMW),
     "fsdp-fused": lambda r: r.parity({"sharding": "fsdp", "update": "fused", "remat": "full"}, **ADAMW),
     "fsdp-one-unit": lambda r: r.parity({"sharding": "fsdp"}, task(units=lambda model: [model]), **ADAMW),
+    "fsdp-walked": lambda r: r.parity({"sharding": "fsdp"}, task(Walked), **SGD),
+    # a unit with nothing of its own, around others, and the model itself
+    "fsdp-nested": lambda r: r.parity(
+        {"sharding": "fsdp"}, task(units=lambda m: [m, m.blocks[1], *(x for x in m.blocks[1] if list(x.parameters()))]), **SGD
+    ),
     "local": _locally,
     "local-idle": _idle,
     "fsdp-bf16": lambda r: _half(r, "bf16"),
     "fsdp-fp16": lambda r: _half(r, "fp16"),
+    "half-bf16": lambda r: _half_sums(r, "bf16"),
+    "half-fp16": lambda r: _half_sums(r, "fp16"),
     "bf16-pure": _pure,
     "large": _large,
     "refusals": _refusals,

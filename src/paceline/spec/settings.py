@@ -6,9 +6,10 @@ where something is impossible with it, a row in `tests/contract/test_settings.py
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from paceline.spec.topology import Topology, parse
 
@@ -26,6 +27,12 @@ def _seconds(value: Any) -> Any:
     return value
 
 
+def _memory(value: str) -> str:
+    if not re.fullmatch(r"[1-9][0-9]*[KMGT]?", value):
+        raise ValueError("must be a whole number with K, M, G or T behind it (40000K, 600M, 2G)")
+    return value
+
+
 Count = Annotated[int, Field(ge=1)]
 Real = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[Real, Field(gt=0)]
@@ -33,7 +40,7 @@ NotNegative = Annotated[Real, Field(ge=0)]
 Duration = Annotated[NotNegative, BeforeValidator(_seconds)]
 # One word that goes into a script or a command: nothing a shell or sbatch could read as something else.
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.,:=/@%+&|*()\[\]-]+$")]
-Memory = Annotated[str, Field(pattern=r"^[1-9][0-9]*[KMGT]?$")]
+Memory = Annotated[str, AfterValidator(_memory)]
 
 
 class Frozen(BaseModel):

@@ -37,7 +37,7 @@ from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform import accelerated, fp8, optim, precision, remat
 from paceline.worker.transform.flow import Flow
 from paceline.worker.transform.scale import LossScale, nothing_trained
-from paceline.worker.transform.schedule import length, rate, top_lr
+from paceline.worker.transform.schedule import length, schedule, top_lr
 from paceline.worker.transform.sparse import sparse_parameters
 from paceline.worker.update import Update
 from paceline.worker.world.collectives import agree
@@ -86,7 +86,11 @@ def load_data(spec: Spec, task: Task, *, rank: int) -> Feeds:
 def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatch, host: HostMemory) -> Parts:
     precision.set_products(spec, world.device)
     seed_everything(spec.seed)  # before the model: every rank draws the same weights
-    model = build_cut(task, Exchange(world, watch), split=spec.table_split) if spec.sharding == "embedding" else task.build_model()
+    model = (
+        build_cut(task, Exchange(world, watch), split=spec.table_split)
+        if spec.sharding == "embedding"
+        else task.build_model()
+    )
     # before the optimizer, which holds on to the tensors it is given
     model = model.to(device=world.device, dtype=precision.dtype(spec))
     same_start(model, world)
@@ -100,19 +104,16 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
         float8 = fp8.convert(whole, world.device)
         model = whole.model
     flow = Flow(model) if spec.wrap == "none" else None
-    remat.apply(
-        spec, model, units(task, model)
-    )  # before sharding, whose hooks must be outside of what is computed again
+    if spec.remat != "none":  # before sharding, whose hooks must be outside of what is computed again
+        remat.apply(spec, model, units(task, model))
     sharded = shard(spec, task, whole, world, watch)
-    optimizer = optim.build(
-        model.parameters(), spec, sparse=sparse_parameters(model)
-    )  # after sharding, which may replace parameters
+    # after sharding, which may replace parameters
+    optimizer = optim.build(model.parameters(), spec, sparse=sparse_parameters(model))
     numbers = precision.Numbers(
         spec, world.device, flow, by_policy=spec.sharding == "fsdp", float8=float8, aside=lambda: kept(world.device),
     )  # fmt: skip
-    run = length(spec, feeds.train.num)
     update = Update(
-        optimizer, sharded.sharding, lambda iteration: rate(spec, run, iteration), clip=spec.clip,
+        optimizer, sharded.sharding, schedule(spec, length(spec, feeds.train.num)), clip=spec.clip,
         scale=LossScale() if spec.precision == "fp16" and spec.wrap == "none" else None,
     )  # fmt: skip
     if spec.wrap == "accelerate":
@@ -182,6 +183,7 @@ def read_back(parts: Parts, computed: tuple[str, ...] = ()) -> dict[str, Any]:
         **parts.step.read_back(),
         **parts.update.read_back(),
         "remat": remat.read_back(parts.model),
+        **({"recomputed": remat.recomputed(parts.model)} if parts.spec.remat != "none" else {}),
         "kernel": "torch",
         "sharding": parts.sharding.word,
         "exchange": parts.sharding.read_back(),
@@ -192,6 +194,7 @@ def read_back(parts: Parts, computed: tuple[str, ...] = ()) -> dict[str, Any]:
             **{name: group[name] for name in ("lr", "weight_decay", "momentum", "nesterov") if name in group},
         },
         "data": {"train": parts.train.kind, "test": parts.test.kind},
+        "task": parts.task.defines,
         "versions": {
             "python": platform.python_version(),
             "torch": str(torch.__version__),
@@ -239,7 +242,11 @@ def graph_not_as_asked(spec: Spec, seen: dict[str, Any]) -> list[str]:
     asked = (spec.graph, None if spec.graph == "eager" else spec.graph_of)
     if (seen["graph"], seen["graph_of"]) == asked:
         return []
-    few = " (its first steps are ordinary ones: use more steps)" if spec.graph == "captured" or spec.graph_of == "step" else ""
+    few = (
+        " (its first steps are ordinary ones: use more steps)"
+        if spec.graph == "captured" or spec.graph_of == "step"
+        else ""
+    )
     return [f"graph {spec.graph} of the {spec.graph_of}, got {seen['graph']}{few}"]
 
 
@@ -250,8 +257,15 @@ def check_steps(spec: Spec, seen: dict[str, Any]) -> None:
     if not wrong and seen["precision"] != spec.precision:
         wrong.append(f"precision {spec.precision}, got {seen['precision']}")
     wrong += graph_not_as_asked(spec, seen)
+    rates: dict[str, Any] = seen["rate"]
+    if rates["lr"] != [rates["scheduled"]]:
+        wrong.append(f"schedule {spec.schedule}, whose last rate is {rates['scheduled']}, got {rates['lr']}")
+    if (seen["clip"] or {}).get("at") != spec.clip:
+        wrong.append(f"clip {spec.clip}, got {seen['clip']}")
     if wrong:
         raise RunFailed(f"asked for {'; '.join(wrong)} after the last step", kind="mismatch")
+    if why := remat.nothing_recomputed(spec, seen.get("recomputed", 0)):
+        raise RunFailed(why, kind="mismatch")
     if why := nothing_trained(seen.get("scaler") or seen.get("accelerate")):
         raise RunFailed(why, kind="nonfinite")
     if seen["accumulate"] != spec.accumulate:

@@ -32,6 +32,7 @@ from paceline.worker.sharding.tables import build_outline
 from paceline.worker.tasks.feed import TensorFeed, make_feed
 from paceline.worker.tasks.load import find, load_task, source_digest, values_for
 from paceline.worker.tasks.task import Task, better_of, users_code, usual_score
+from paceline.worker.transform.remat import nothing_recomputed
 from paceline.worker.transform.sparse import sparse_parameters
 from paceline.worker.world.collectives import agree, largest, spread_json
 from paceline.worker.world.env import Identity, announce
@@ -72,7 +73,10 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     check_cap(spec, applied)
     if spec.profile != "none":
         profile(parts, run)
-        log.write(Applied(values={**applied, **read_back(parts), "optimizer": applied["optimizer"]}, t=wall()))
+        seen = {**applied, **read_back(parts), "optimizer": applied["optimizer"]}
+        log.write(Applied(values=seen, t=wall()))
+        if spec.profile == "training" and (why := nothing_recomputed(spec, seen.get("recomputed", 0))):
+            raise RunFailed(why, kind="mismatch")
         log.write(finished(parts))
         return world
     observe = Observer(run, world, log)
@@ -96,6 +100,8 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     if spec.sync_every > 1 and seen["clip"]:  # each rank clipped gradients of its own
         steps, longest = largest([seen["clip"]["steps"], seen["clip"]["longest"]], world)
         seen["clip"] |= {"steps": int(steps), "longest": longest}
+    if spec.remat != "none":  # a rank may have had no sample
+        seen["recomputed"] = agree(seen["recomputed"], world)[1]
     log.write(Applied(values=seen, t=wall()))
     check_steps(spec, seen)
     check_cap(spec, seen)

@@ -63,7 +63,25 @@ def augmented(parts: Parts, batch: Any, ids: Ids, epoch: int) -> Any:
     if parts.task.augment is None:
         return batch
     keys = torch.from_numpy(sample_keys(ids, seed=parts.spec.seed, epoch=epoch))
-    return parts.task.augment(batch, keys.to(parts.world.device))
+    changed = parts.task.augment(batch, keys.to(parts.world.device))
+    if _sizes(changed) != _sizes(batch):
+        raise RunFailed(
+            f"{parts.task.name}: augment(batch, keys) was given tensors of {_sizes(batch)} samples and returned {_sizes(changed)}: "
+            "it may change samples, not their number or the batch's form",
+            kind="task",
+        )
+    return changed
+
+
+def _sizes(batch: Any) -> Any:
+    """How many samples each tensor of a batch holds, in the batch's own form; None where something is no batch."""
+    if isinstance(batch, torch.Tensor):
+        return batch.shape[0] if batch.dim() else 1
+    if isinstance(batch, dict):
+        return {name: _sizes(value) for name, value in batch.items()}
+    if isinstance(batch, tuple | list):
+        return [_sizes(value) for value in batch]
+    return None
 
 
 def _steps(parts: Parts, pieces: Sequence[Piece], epoch: int) -> Iterator[tuple[int, Fed]]:

@@ -56,15 +56,16 @@ class EagerStep:
 
     def __init__(
         self, forward: Callable[[Any], Any], task: Task, update: Update, sharding: Sharding, numbers: Numbers, watch: Stopwatch,
-        *, num_ranks: int, batch: int, accumulate: int,
+        *, num_ranks: int, batch: int, accumulate: int, largest: Callable[[float], float],
     ) -> None:  # fmt: skip
         self.forward, self.task, self.update, self.sharding = forward, task, update, sharding
-        self.numbers, self.watch = numbers, watch
+        self.numbers, self.watch, self._batch, self._largest = numbers, watch, batch, largest
         self._num_micro = 0
         self._talks = sharding.meets
         # Alone and in one piece, the mean's gradient directly; otherwise the sum's, divided at the end by what was really seen.
         self._in_one_piece = num_ranks == 1 and accumulate == 1
-        self._unit = batch if numbers.half else 1
+        # In a half format a sum over a batch would overflow: there it is divided by a constant near the count, which cancels.
+        self._unit = 0.0 if numbers.half and not self._in_one_piece else 1.0
 
     @property
     def computed(self) -> tuple[str, ...]:
@@ -87,10 +88,14 @@ class EagerStep:
                 loss, count = self.task.loss_sum(outputs, batch, num)
                 with torch.no_grad():
                     tally.add({LOSS: (loss, count), **self.task.score_sums(outputs, batch, num)}, num)
+                if not self._unit:
+                    self._settle_unit(float(count) / num)
                 self.watch.switch(backward)
                 self.update.scaled(loss / (count if self._in_one_piece else self._unit)).backward()
             total = total + count
             num_micro += 1
+        if not self._unit:
+            self._settle_unit(0.0)
         if self._talks:
             self.watch.switch(communication)
         if not self._in_one_piece:
@@ -98,6 +103,13 @@ class EagerStep:
         self.watch.switch(update)
         self.update()
         self._num_micro = max(self._num_micro, num_micro)
+
+    def _settle_unit(self, counted: float) -> None:
+        """Once, in the first step, by all ranks: what a batch counts to, where a sample counts to the most any rank has seen
+        (its tokens, perhaps)."""
+        if self._talks:
+            self.watch.switch("communication")
+        self._unit = self._batch * (self._largest(counted) or 1.0)
 
     def hidden_s(self) -> float:
         return self.sharding.hidden_s()

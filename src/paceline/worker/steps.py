@@ -10,6 +10,7 @@ from paceline.worker.step import EagerStep, Step
 from paceline.worker.tasks.task import Task
 from paceline.worker.transform.precision import Numbers
 from paceline.worker.update import Update
+from paceline.worker.world.collectives import largest
 from paceline.worker.world.join import World
 
 
@@ -26,6 +27,7 @@ def build_step(
     eager = EagerStep(
         sharded.module, task, update, sharded.sharding, numbers, watch,
         num_ranks=sharded.sharding.share.num, batch=spec.batch, accumulate=spec.accumulate,
+        largest=lambda value: largest([value], world)[0],
     )  # fmt: skip
     return eager if spec.graph == "eager" else _with_graph(spec, eager, whole, sharded, world)
 

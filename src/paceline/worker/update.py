@@ -16,6 +16,11 @@ from paceline.worker.transform.schedule import Rate
 TINY = 1e-6  # as in torch's clip_grad_norm_
 
 
+def _six_digits(rate: float) -> float:
+    """A rate that is a tensor is in fp32."""
+    return float(f"{rate:.6g}")
+
+
 class Update:
     """`scale` is there for fp16 only. Norms are those of the whole model, so every rank decides alike."""
 
@@ -81,12 +86,22 @@ class Update:
 
     def read_back(self) -> dict[str, Any]:
         """Known after the steps: how often the clip was needed, how often fp16 left an update out."""
-        row: dict[str, Any] = {"clip": None, "scaler": None}
+        row: dict[str, Any] = {"clip": None, "scaler": None, "rate": self._rate()}
         if self.clip is not None:
             row["clip"] = {"at": self.clip, "steps": int(self._num_clipped), "longest": float(self._longest)}
         if self.scale is not None:
             row["scaler"] = self.scale.read_back()
         return row
+
+    def _rate(self) -> dict[str, Any]:
+        """Of the last step: in the optimizer's groups, and as the schedule has it."""
+        groups = self.optimizer.param_groups
+        betas = {group["betas"][0] for group in groups if "betas" in group}
+        return {
+            "lr": sorted({_six_digits(float(group["lr"])) for group in groups}),
+            "scheduled": _six_digits(self.lr),
+            **({"beta": sorted(float(beta) for beta in betas)} if betas else {}),
+        }
 
     def check(self) -> None:
         if self.scale is not None and self.scale.stuck:

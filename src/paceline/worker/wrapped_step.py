@@ -92,11 +92,12 @@ class AcceleratedStep:
         with ddps_words("wrap=accelerate"):
             self.prepared.accelerator.backward(loss * self.world.size / count)
         self.watch.switch(update)
+        norm = None
         if self.update.clip is not None:
-            self.update.note(
-                self.prepared.accelerator.clip_grad_norm_(self.prepared.model.parameters(), self.update.clip)
-            )
+            norm = self.prepared.accelerator.clip_grad_norm_(self.prepared.model.parameters(), self.update.clip)
         optimizer.step()
+        if norm is not None and not optimizer.step_was_skipped:
+            self.update.note(norm)
         self._skips.note(left_out=optimizer.step_was_skipped)
         if self._skips.stuck:
             raise RunFailed(self._skips.stuck, kind="nonfinite")

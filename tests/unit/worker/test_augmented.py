@@ -6,10 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
-from paceline.worker.loop import _steps  # pyright: ignore[reportPrivateUsage]
+from paceline.worker.loop import _steps, augmented  # pyright: ignore[reportPrivateUsage]
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.tasks.feed import make_feed
 from paceline.worker.tasks.load import find
@@ -63,3 +65,21 @@ def test_keys_are_of_the_sample_the_epoch_and_the_seed() -> None:
         assert not set(other.tolist()) & set(keys.tolist())
     bits = np.unpackbits(keys.view(np.uint8)).mean()
     assert 0.47 < bits < 0.53, "63 bits, half of them set"
+
+
+def fetch(augment: Any) -> Any:
+    parts: Any = SimpleNamespace(
+        spec=Spec(task="features"),
+        task=SimpleNamespace(name="mine", augment=augment),
+        world=SimpleNamespace(device=torch.device("cpu")),
+    )
+    return augmented(parts, (torch.ones(4, 2), torch.zeros(4)), np.arange(4), 0)
+
+
+def test_a_task_may_change_samples_but_not_their_number() -> None:
+    assert fetch(lambda batch, keys: (batch[0] * keys[:, None], batch[1]))[0].shape == (4, 2)
+    for wrong in (lambda batch, _: (batch[0][:2], batch[1][:2]), lambda batch, _: batch[0], lambda *_: None):
+        with pytest.raises(
+            RunFailed, match=r"mine: augment\(batch, keys\) was given tensors of \[4, 4\] samples and returned"
+        ):
+            fetch(wrong)

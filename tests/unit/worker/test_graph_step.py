@@ -139,7 +139,7 @@ def made(kind: str, net: Callable[[], torch.nn.Module] = network, backend: str =
     update = Update(optimizer, replicas, lambda i: rate(spec, Length(len(SIZES), 4), i), clip=spec.clip, scale=None)
     watch, whole = Stopwatch("data"), Whole(model, task)
     numbers = Numbers(spec, WORLD.device, Flow(model))
-    eager = EagerStep(whole, task, update, replicas, numbers, watch, num_ranks=1, batch=16, accumulate=1)
+    eager = EagerStep(whole, task, update, replicas, numbers, watch, num_ranks=1, batch=16, accumulate=1, largest=float)
     compiles, step = Compiles(watch), None
     if kind == "step":
         moves = spec.schedule == "onecycle"

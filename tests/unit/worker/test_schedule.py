@@ -11,9 +11,10 @@ import torch
 import torch._dynamo  # the first optimizer would: it sets an environment variable, and a test must not
 from torch.optim import lr_scheduler
 
+from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 from paceline.worker.transform.optim import build, set_rate, way
-from paceline.worker.transform.schedule import Length, Rate, length, rate, top_lr
+from paceline.worker.transform.schedule import Length, Rate, length, rate, schedule, top_lr
 
 STEPS, EACH, LR = 40, 8, 0.5
 RUN = Length(STEPS, EACH)
@@ -27,21 +28,17 @@ def parameters() -> list[torch.nn.Parameter]:
     return [torch.nn.Parameter(torch.ones(3))]
 
 
-def torchs(make: Callable[[Any], Any], *, every: int, optimizer: str = "adam") -> list[tuple[float, float]]:
-    """(rate, first beta or momentum) of every step, as torch's scheduler has them."""
+def torchs(make: Callable[[Any], Any], *, every: int) -> list[tuple[float, float]]:
+    """(rate, first beta) of every step, as torch's scheduler has them."""
     found: list[tuple[float, float]] = []
-    update = (
-        torch.optim.Adam(parameters(), lr=LR)
-        if optimizer == "adam"
-        else torch.optim.SGD(parameters(), lr=LR, momentum=0.9)
-    )
-    schedule = make(update)
+    update = torch.optim.Adam(parameters(), lr=LR)
+    torchs_own = make(update)
     for step in range(STEPS):
         group = update.param_groups[0]
-        found.append((group["lr"], group["betas"][0] if "betas" in group else group["momentum"]))
+        found.append((group["lr"], group["betas"][0]))
         update.step()
         if (step + 1) % every == 0:
-            schedule.step()
+            torchs_own.step()
     return found
 
 
@@ -68,11 +65,10 @@ def test_it_is_torchs(name: str) -> None:
     assert [r.lr for r in ours] == pytest.approx([lr for lr, _ in torchs(make, every=every)], rel=1e-9)
 
 
-def test_onecycle_moves_the_momentum_as_torch_does() -> None:
+def test_onecycle_moves_the_first_beta_as_torch_does() -> None:
     _, make, _ = CASES["onecycle"]
-    ours = [rate(spec(schedule="onecycle"), RUN, step).momentum for step in range(STEPS)]
-    for optimizer in ("adam", "sgd"):
-        assert ours == pytest.approx([beta for _, beta in torchs(make, every=1, optimizer=optimizer)], rel=1e-9)
+    ours = [rate(spec(schedule="onecycle"), RUN, step).beta for step in range(STEPS)]
+    assert ours == pytest.approx([beta for _, beta in torchs(make, every=1)], rel=1e-9)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 4])
@@ -88,6 +84,22 @@ def test_warm_up_rises_to_the_rate_and_the_schedule_goes_on_from_there() -> None
     assert found[4] == LR
     assert found[-1] == pytest.approx(LR * (1 + math.cos(math.pi * 35 / 36)) / 2)
     assert [rate(spec(warmup=2), RUN, step).lr for step in (0, 1, 2, 30)] == [LR / 2, LR, LR, LR]
+
+
+def test_a_warm_up_over_epochs_meets_the_schedule_where_it_is() -> None:
+    words = spec(schedule="exponential", schedule_factor=0.1, warmup=2 * EACH)
+    found = [rate(words, RUN, step).lr for step in range(3 * EACH)]
+    assert found[EACH - 1] == pytest.approx(LR / 2)
+    assert found[2 * EACH - 1] == pytest.approx(LR * 0.1), "the end of the warm-up, in the second epoch"
+    assert found[2 * EACH] == pytest.approx(LR * 0.01)
+
+
+def test_a_warm_up_longer_than_the_run_is_refused() -> None:
+    with pytest.raises(RunFailed, match=r"warmup=40, but the whole run has 40 steps"):
+        schedule(spec(warmup=STEPS), RUN)
+    assert schedule(spec(warmup=STEPS - 1), RUN)(0).lr == LR / (STEPS - 1)
+    still = schedule(spec(), RUN)
+    assert still(0) is still(STEPS), "nothing moves, nothing is computed"
 
 
 def test_decay_by_epochs() -> None:
@@ -142,6 +154,6 @@ def test_a_rate_is_put_into_every_group_and_a_tensor_is_filled() -> None:
     assert [float(group["lr"]) for group in made.param_groups] == [0.25, 0.25]
     assert made.param_groups[1]["lr"] is held
     assert made.param_groups[0]["betas"] == (0.8, 0.999)
-    plain = build(parameters(), spec(optimizer="sgd"))
+    plain = build(parameters(), spec(optimizer="sgd", momentum=0.5))
     set_rate(plain, Rate(0.25, 0.8))
-    assert plain.param_groups[0]["momentum"] == 0.0, "an update without momentum does not get one from its schedule"
+    assert plain.param_groups[0]["momentum"] == 0.5, "that is a setting, and stays as asked"

@@ -12,7 +12,7 @@ import torch
 from paceline.base.errors import BadInput, RunFailed
 from paceline.worker.measure.tally import Tally, finite
 from paceline.worker.tasks.feed import make_feed
-from paceline.worker.tasks.load import find, values_for
+from paceline.worker.tasks.load import find, load_task, values_for
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 
 WORLD: Any = type("Alone", (), {"size": 1, "rank": 0})()
@@ -199,3 +199,35 @@ def test_an_edited_module_beside_the_task_is_another_experiment(
         digests.append(source_digest(tmp_path / "t.py"))
     assert digests[0] != digests[1]
     monkeypatch.delitem(sys.modules, "beside_it")
+
+
+HOOKS = """
+import torch
+def model(): return torch.nn.Linear(1, 1)
+def train_data(): return torch.ones(2, 1), torch.ones(2)
+test_data = train_data
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "taken"),
+    [
+        ("def augment(batch, keys): return batch", ["augment"]),
+        ("def augment(image): return image", []),
+        ("def units(): return 16", []),
+        ("def units(model): return [model]", ["units"]),
+        ("augment = 3", []),
+    ],
+)
+def test_a_helper_of_the_file_is_not_taken_for_a_function_of_the_task(
+    tmp_path: Path, line: str, taken: list[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(HOOKS + line)
+    assert load_task(str(tmp_path / "mine.py"), {}, None).defines == taken
+
+
+@pytest.mark.parametrize("line", ["def augment(b, k): return b", "def units(net): return [net]"])
+def test_what_might_be_meant_is_asked_about(tmp_path: Path, line: str) -> None:
+    (tmp_path / "mine.py").write_text(HOOKS + line)
+    with pytest.raises(RunFailed, match="its parameters must be called"):
+        load_task(str(tmp_path / "mine.py"), {}, None)

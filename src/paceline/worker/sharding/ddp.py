@@ -21,6 +21,7 @@ from paceline.worker.measure.overlap import Overlap
 from paceline.worker.sharding.sharding import Plain
 from paceline.worker.sharding.whole import Whole
 from paceline.worker.tasks.task import users_code
+from paceline.worker.transform.precision import is_mixed
 from paceline.worker.transform.sparse import sparse_parameters
 from paceline.worker.world.collectives import sum_, together
 from paceline.worker.world.join import World
@@ -50,7 +51,7 @@ class Ddp(Plain):
         self.module.broadcast_buffers = False
         # Sums over a batch do not fit into fp16, so there gradients travel as if of one sample; under half precision they are that
         # small already. Weights in bf16 have gradients in bf16, whose sums would lose the small ranks: those are sent in fp32.
-        small = spec.batch if spec.compress == "fp16" and spec.precision not in ("fp16", "bf16") else 1
+        small = spec.batch if spec.compress == "fp16" and not is_mixed(spec) else 1
         wire = torch.float32 if spec.precision == "bf16-pure" else _WIRE[spec.compress]
         self._overlap = Overlap(
             watch, world, divide=small, multiply=small, wire=wire, num_parameters=len(self._parameters)
@@ -70,7 +71,10 @@ class Ddp(Plain):
         seen = torch.as_tensor(count, dtype=torch.float64, device=self._parameters[0].device).reshape(1)
         total = sum_(seen.clone(), self.world)
         for gradient in self.gradients():
-            gradient.div_(total.to(gradient.dtype))
+            if gradient.dtype in (torch.float16, torch.bfloat16):  # the divisor itself would be rounded to two digits
+                gradient.copy_(gradient.float().div_(total))
+            else:
+                gradient.div_(total)
 
     def hidden_s(self) -> float:
         return self._overlap.hidden_s()

@@ -7,7 +7,9 @@ in one message. FSDP divides them by nothing: the true divisor comes in a messag
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Generator, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -16,6 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
+from torch.utils._pytree import tree_leaves
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
@@ -24,6 +27,7 @@ from paceline.worker.sharding.ddp import dense_only
 from paceline.worker.sharding.fetch import Fetch, Return
 from paceline.worker.sharding.sharding import Plain
 from paceline.worker.sharding.whole import Whole
+from paceline.worker.tasks.task import sentence
 from paceline.worker.world.collectives import sum_
 from paceline.worker.world.join import World
 
@@ -34,6 +38,10 @@ _POLICIES = {
     "bf16": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
     "bf16-pure": MixedPrecisionPolicy(reduce_dtype=torch.float32),
 }
+_OUTSIDE = (
+    "sharding=fsdp: the model uses parameters of a unit without calling that unit as a whole, so they were not fetched: let the task "
+    "name in units(model) modules that are called themselves, or [model] to fetch all at once"
+)
 # Layers that keep running statistics have them in fp32, and torch has no kernel for half weights beside them. It has one for
 # half inputs, which is also what they get under autocast.
 _STATISTICS = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
@@ -49,7 +57,7 @@ class Fsdp(Plain):
         dense_only(whole.model, "sharding=fsdp")
         mesh = DeviceMesh.from_group(dist.group.WORLD, world.device.type)  # pyright: ignore[reportArgumentType]
         policy = _POLICIES.get(spec.precision, MixedPrecisionPolicy())
-        self._units = _cut(whole, _on_their_own(units, whole) or [whole.model], policy, mesh, reshard=spec.reshard)
+        self._units = _cut(whole, _on_their_own(units, whole), policy, mesh, reshard=spec.reshard)
         self._root = whole
         self._groups = [module for module in whole.modules() if isinstance(module, FSDPModule)]
         super().__init__(whole.model, world)  # its parameters are this rank's parts from here on
@@ -63,7 +71,8 @@ class Fsdp(Plain):
             group.set_custom_reduce_scatter(give_back)
         self._used = _Used(whole, self._groups, self._parameters)
         # A rank may not use what another does (the newest torch alone can be told); what nobody used is found in `reduce`.
-        if world.size > 1 and hasattr(whole, "set_reduce_scatter_unused_params"):
+        self._takes_unused = hasattr(whole, "set_reduce_scatter_unused_params")
+        if world.size > 1 and self._takes_unused:
             whole.set_reduce_scatter_unused_params(True)  # pyright: ignore[reportCallIssue]
         whole.register_forward_hook(self._let_go)
 
@@ -75,7 +84,10 @@ class Fsdp(Plain):
             self._root.set_requires_gradient_sync(last)
             self._root.set_is_last_backward(last)
             self._last = last
-        yield
+            if last:
+                _all_in_one_format(self._groups)
+        with fsdps_words():
+            yield
 
     def gradients(self) -> list[torch.Tensor]:
         """This rank's parts, as plain tensors."""
@@ -88,6 +100,12 @@ class Fsdp(Plain):
         flags = torch.tensor(self._used.take(), dtype=torch.float64, device=self.world.device)
         message = sum_(torch.cat([flags, seen]), self.world)
         *used, total = message.tolist()
+        if not self._takes_unused and any(0 < flag < self.world.size for flag in used):
+            raise RunFailed(
+                f"sharding=fsdp: some ranks used a layer in this step that others did not, and FSDP of torch {torch.__version__} sums "
+                "such gradients wrongly: use torch 2.13 or newer, or sharding=none",
+                kind="mismatch",
+            )
         for parameter, flag in zip(self._parameters, used, strict=True):
             if not flag:
                 parameter.grad = None
@@ -116,8 +134,10 @@ class Fsdp(Plain):
             "statistics": sum(policy == _STATISTICS for policy in policies),
         }
 
-    def _let_go(self, *_: Any) -> None:
+    def _let_go(self, _: Any, __: Any, outputs: Any) -> None:
         """After a forward pass that no backward follows: what is left fetched would be taken for the rank's own part."""
+        if any(isinstance(tensor, DTensor) for tensor in tree_leaves(outputs)):
+            raise RunFailed(_OUTSIDE, kind="mismatch")  # a penalty, say: its gradient would not be summed as the others are
         if not torch.is_grad_enabled():
             for group in self._groups:
                 group.reshard()
@@ -159,16 +179,26 @@ def _cut(
     """The units, from the innermost to the outermost; then the root, which holds what is in none of them.
 
     The root's parameters stay fetched between its forward and its backward pass, as torch has it: they would come back at once.
+    But where the whole model is a unit, the root is it: the task's forward is always called, and the model may not be. What has
+    all its parameters in units inside of it has nothing to fetch, and is none.
     """
-    targets = {id(unit): policy for unit in units}
+    targets = {id(unit): policy for unit in units if unit is not whole.model}
+    as_one = len(targets) == 0 or len(targets) < len(units)
     if policy.param_dtype is not None:
         layers = (module for module in whole.modules() if isinstance(module, _NormBase))
         targets |= {id(layer): _STATISTICS for layer in layers if next(layer.parameters(), None) is not None}
-    inside_out = [module for module in reversed(list(whole.modules())) if id(module) in targets]
+    inside_out: list[torch.nn.Module] = []
+    taken: set[int] = set()
+    for module in reversed(list(whole.modules())):
+        own = {id(parameter) for parameter in module.parameters()} - taken
+        if own and (id(module) in targets or (module is whole and as_one)):
+            inside_out.append(module)
+            taken |= own
     try:
         for module in inside_out:
-            fully_shard(module, mesh=mesh, reshard_after_forward=reshard, mp_policy=targets[id(module)])
-        fully_shard(whole, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
+            if module is not whole:
+                fully_shard(module, mesh=mesh, reshard_after_forward=reshard, mp_policy=targets[id(module)])
+        fully_shard(whole, mesh=mesh, reshard_after_forward=reshard and as_one, mp_policy=policy)
     except (ValueError, AssertionError) as error:  # a parameter without a dimension, for one
         raise RunFailed(
             f"sharding=fsdp: torch cannot cut this model ({' '.join(str(error).split())[:300]})", kind="mismatch"
@@ -193,3 +223,41 @@ def _on_their_own(units: Sequence[torch.nn.Module], whole: Whole) -> list[torch.
 def _group(unit: torch.nn.Module) -> Any:
     """What FSDP knows of a unit; it has no public word for it."""
     return fully_shard.state(unit)._fsdp_param_group  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def _all_in_one_format(groups: Sequence[FSDPModule]) -> None:
+    """Before the last micro-batch: FSDP has added up the others' gradients in fp32, and sends no half ones beside those.
+
+    So a parameter that got none yet is given zeros to add to; one that nobody used loses them in `reduce`.
+    """
+    for group in groups:
+        assert isinstance(group, torch.nn.Module)
+        for cut in getattr(_group(group), "fsdp_params", ()):
+            parameter = getattr(cut, "_unsharded_param", None)  # there is none before its unit is first called
+            if parameter is None or not parameter.requires_grad or cut.reduce_dtype in (None, parameter.dtype):
+                continue
+            if cut.unsharded_accumulated_grad is None:
+                cut.unsharded_accumulated_grad = torch.zeros(
+                    parameter.shape, dtype=cut.reduce_dtype, device=parameter.device
+                )
+
+
+@contextlib.contextmanager
+def fsdps_words() -> Generator[None]:
+    """What FSDP throws, as a sentence: the task's own errors go on, and blame the task's own lines."""
+    try:
+        yield
+    except (RuntimeError, AssertionError, ValueError, NotImplementedError) as error:
+        if "DTensor" in str(error):
+            raise RunFailed(f"{_OUTSIDE} ({sentence(error)[:200]})", kind="mismatch") from error
+        if any(place in _raised_in(error) for place in ("/distributed/fsdp/", "/distributed/tensor/")):
+            raise RunFailed(
+                f"sharding=fsdp: torch's FSDP cannot train this model ({sentence(error)[:300]}); use sharding=none or sharding=ddp",
+                kind="mismatch",
+            ) from error
+        raise
+
+
+def _raised_in(error: BaseException) -> str:
+    """The file whose line threw it."""
+    return Path(traceback.extract_tb(error.__traceback__)[-1].filename).as_posix()

@@ -10,10 +10,13 @@ from paceline.base.errors import RunFailed
 from paceline.worker.tasks.task import Task, users_code
 
 _LISTS = (nn.ModuleList, nn.ModuleDict)  # containers that are never called themselves
+# What a container's elements are called by, where nobody wrote another: of a child that has it, nobody knows whether it is called
+# itself or gone through (`for layer in self.layers`). Its elements are called either way.
+_NOT_WRITTEN = (nn.Sequential.forward, nn.Module.forward)
 
 
 def units(task: Task, model: nn.Module) -> list[nn.Module]:
-    """What the task names; else the elements of its lists and of its sequences of blocks; else the model itself, as one.
+    """What the task names; else the blocks in its lists and sequences, and children with a forward of their own; else the model, as one.
 
     Each is there once, even where the model calls it several times.
     """
@@ -33,21 +36,26 @@ def units(task: Task, model: nn.Module) -> list[nn.Module]:
 
 
 def _blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """Elements of lists are blocks, and so is a child that has children; but a child that only holds blocks is gone through."""
+    """Elements of lists are blocks, and so is a child that has children; but a child that only holds blocks is gone through.
+
+    Only what is called itself may be a block: FSDP fetches when it is.
+    """
+    holder = isinstance(module, (*_LISTS, nn.Sequential))
     for child in module.children():
         if isinstance(module, nn.ModuleList) and not isinstance(child, _LISTS):
             yield from [child] if _trains(child) else []
         elif isinstance(child, _LISTS) or _holds_blocks(child):
             yield from _blocks(child)
-        elif _has_children(child) and _trains(child):
+        elif _has_children(child) and _trains(child) and (holder or type(child).forward not in _NOT_WRITTEN):
             yield child
 
 
 def _holds_blocks(module: nn.Module) -> bool:
     """A list somewhere inside, or a sequence of modules that have children themselves (a ResNet's layers)."""
-    if any(isinstance(inner, nn.ModuleList) for inner in module.modules()):
-        return True
-    return isinstance(module, nn.Sequential) and any(map(_has_children, module))
+    return any(
+        isinstance(inner, nn.ModuleList) or (isinstance(inner, nn.Sequential) and any(map(_has_children, inner)))
+        for inner in module.modules()
+    )
 
 
 def _has_children(module: nn.Module) -> bool:

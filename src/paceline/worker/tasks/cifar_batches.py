@@ -71,7 +71,9 @@ def parse(blob: bytes, *, name: str) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+    if not isinstance(value, str | bytes):
+        raise ValueError("something else where a text should be")
+    return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
 class _Reader:
@@ -147,6 +149,10 @@ class _Reader:
         target = self.stack[-1]
         if not isinstance(target, dict):
             raise ValueError("entries for something that is no dictionary")
+        if not all(
+            isinstance(key, str | bytes) for key in values[::2]
+        ):  # to look at a deeply nested key is to run out of stack
+            raise ValueError("a key that is no text")
         target.update(zip(values[::2], values[1::2], strict=True))
 
     def remember(self, place: int) -> None:

@@ -21,7 +21,9 @@ from paceline.spec.tasks import BUILTIN, Param, task_file
 from paceline.worker.tasks.task import Task, users_code, usual_forward, usual_loss, usual_score
 
 REQUIRED = ("model", "train_data", "test_data")
-OPTIONAL = ("forward", "loss", "score", "collate", "augment", "units", "tensor_plan")
+OPTIONAL = ("forward", "loss", "score", "collate")
+# Names that a file may well use for something of its own: taken only with these parameters, and never by guess.
+CAREFUL = {"augment": ("batch", "keys"), "units": ("model",), "tensor_plan": ("model",)}
 _MISSING = inspect.Parameter.empty
 
 
@@ -36,6 +38,22 @@ class Definition:
     takes_data: bool
     defaults: dict[str, Any]
 
+    def _means(self, home: Any, name: str) -> bool:
+        """Whether this is the task's own. In a file of functions one with more or fewer parameters is something else; with as many
+        under other names nobody can tell, and in a class it is a mistake."""
+        found = getattr(home, name, None)
+        if not callable(found):
+            return False
+        if _names(found) == CAREFUL[name]:
+            return True
+        if isinstance(home, ModuleType) and len(_names(found)) != len(CAREFUL[name]):
+            return False
+        raise RunFailed(
+            f"{self.name}: {name}({', '.join(_names(found))}): its parameters must be called {' and '.join(CAREFUL[name])}, or it "
+            "must have another name",
+            kind="task",
+        )
+
     def build(self, values: Mapping[str, Any], data: str | None) -> Task:
         given = {**values, "data": data} if self.takes_data else dict(values)
         if isinstance(self.made, ModuleType):
@@ -46,6 +64,7 @@ class Definition:
                 home = self.made(**given)
             calls = {name: getattr(home, name) for name in REQUIRED}
         extras = {name: getattr(home, name) for name in OPTIONAL if callable(getattr(home, name, None))}
+        extras |= {name: getattr(home, name) for name in CAREFUL if self._means(home, name)}
         better = getattr(home, "better", None)
         if better not in (None, "higher", "lower"):
             raise RunFailed(f"{self.name}: better is {better!r}; it must be 'higher' or 'lower'", kind="task")
@@ -53,6 +72,13 @@ class Definition:
             name=self.name, source=self.source, better=better, **calls,
             **{"forward": usual_forward, "loss": usual_loss, "score": usual_score, **extras},
         )  # fmt: skip
+
+
+def _names(function: Any) -> tuple[str, ...]:
+    try:
+        return tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # a builtin, or no function at all
+        return ()
 
 
 def _bound(function: Callable[..., Any], given: Mapping[str, Any]) -> Callable[[], Any]:

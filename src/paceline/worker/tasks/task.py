@@ -39,6 +39,11 @@ class Task:
     better: str | None = None
     source: Path | None = None
 
+    @property
+    def defines(self) -> list[str]:
+        """Which of the functions that a file may have by accident are in use; for the record."""
+        return [name for name in ("augment", "units", "tensor_plan") if getattr(self, name) is not None]
+
     def build_model(self) -> torch.nn.Module:
         with users_code(f"{self.name}: model()", self.source):
             model = self.model()

@@ -36,8 +36,8 @@ class RateInTensors:
         if rate is None or rate == self._last:
             return
         self.lr.fill_(rate.lr)
-        if self.beta is not None and rate.momentum is not None:
-            self.beta.fill_(rate.momentum)
+        if self.beta is not None and rate.beta is not None:
+            self.beta.fill_(rate.beta)
         self._last = rate
 
 

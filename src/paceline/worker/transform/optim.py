@@ -89,11 +89,8 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: Rate) -> None:
             group["lr"].fill_(rate.lr)
         else:
             group["lr"] = rate.lr
-        if rate.momentum is not None:
-            if "betas" in group:
-                group["betas"] = (rate.momentum, group["betas"][1])
-            elif group.get("momentum"):  # an update without momentum does not get one from its schedule
-                group["momentum"] = rate.momentum
+        if rate.beta is not None and "betas" in group:  # the momentum of sgd and rmsprop is a setting, and stays as it was asked
+            group["betas"] = (rate.beta, group["betas"][1])
 
 
 def way(optimizer: torch.optim.Optimizer) -> str:

@@ -8,7 +8,7 @@ statistics are left as the first pass made them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -39,16 +39,36 @@ def apply(spec: Spec, model: torch.nn.Module, units: Sequence[torch.nn.Module]) 
 
 
 def read_back(model: torch.nn.Module) -> str:
-    """From the modules themselves."""
-    found = {again.kind for module in model.modules() if isinstance(again := module.__dict__.get("forward"), Again)}
-    return "+".join(sorted(found)) or "none"
+    """From the modules themselves: what they would do if they were called."""
+    return "+".join(sorted({again.kind for again in _agains(model)})) or "none"
+
+
+def recomputed(model: torch.nn.Module) -> int:
+    """How many units were computed again so far; one whose parts are called one by one never is."""
+    return sum(again.times > 0 for again in _agains(model))
+
+
+def nothing_recomputed(spec: Spec, num: int) -> str | None:
+    """After the steps: the sentence for a model none of whose units (`num` of them, of any rank) was computed again."""
+    if spec.remat == "none" or num:
+        return None
+    return (
+        f"asked for remat={spec.remat}, but no unit of the model is called as a whole with something to train in it, so nothing was "
+        "computed again: let the task name its blocks in units(model), or use remat=none"
+    )
+
+
+def _agains(model: torch.nn.Module) -> Iterator[Again]:
+    for module in model.modules():
+        if isinstance(again := module.__dict__.get("forward"), Again):
+            yield again
 
 
 class Again:
-    """A unit's forward, whose backward computes it once more. `kind` is the word of the setting."""
+    """A unit's forward, whose backward computes it once more. `kind` is the word of the setting, `times` how often it was done."""
 
     def __init__(self, unit: torch.nn.Module, kind: str) -> None:
-        self.unit, self.kind = unit, kind
+        self.unit, self.kind, self.times = unit, kind, 0
         self._forward: Callable[..., Any] = unit.forward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -75,7 +95,14 @@ class Again:
         first, second = nullcontext(), nullcontext()
         if self.kind == "selective":
             first, second = create_selective_checkpoint_contexts(_keep)
-        return first, _repeating(second, before)
+        return first, self._counted(_repeating(second, before))
+
+    @contextlib.contextmanager
+    def _counted(self, second: AbstractContextManager[Any]) -> Generator[None]:
+        """Counted where it happens: that a forward was replaced does not say that anybody called it."""
+        self.times += 1
+        with second:
+            yield
 
 
 @contextlib.contextmanager

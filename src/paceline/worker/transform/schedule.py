@@ -6,22 +6,24 @@ The shapes are those of torch's schedulers of the same names, compared with them
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 
-# OneCycleLR's own: a start at lr / 25, an end at a 10,000th of that, a peak after 30 % of the steps; and Adam's first beta
-# (or the momentum) low where the rate is high.
+# OneCycleLR's own: a start at lr / 25, an end at a 10,000th of that, a peak after 30 % of the steps; and Adam's first beta low
+# where the rate is high.
 _START, _END, _PEAK = 25.0, 1e4, 0.3
 _LEAST, _MOST = 0.85, 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`momentum` (Adam: its first beta) where the schedule moves it as well; otherwise None, and it stays as it is."""
+    """`beta`: Adam's first, where the schedule moves it as well; otherwise None, and it stays as it is."""
 
     lr: float
-    momentum: float | None = None
+    beta: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +49,13 @@ def top_lr(spec: Spec) -> float:
 
 
 def rate(spec: Spec, run: Length, iteration: int) -> Rate:
-    """Of the update that follows `iteration` others."""
+    """Of the update that follows `iteration` others. A warm-up multiplies whatever the schedule has for that step."""
     lr = top_lr(spec)
     if spec.schedule == "onecycle":
         return _onecycle(lr, run.steps, iteration)
     epoch = iteration // run.steps_per_epoch
     if iteration < spec.warmup:
-        return Rate(lr * (iteration + 1) / spec.warmup)
+        lr *= (iteration + 1) / spec.warmup
     match spec.schedule:
         case "constant":
             return Rate(lr / (1 + spec.lr_decay * epoch))
@@ -61,9 +63,23 @@ def rate(spec: Spec, run: Length, iteration: int) -> Rate:
             return Rate(lr * spec.schedule_factor ** (epoch // spec.schedule_every))
         case "exponential":
             return Rate(lr * spec.schedule_factor**epoch)
-        case "cosine":
-            done = (iteration - spec.warmup) / max(1, run.steps - spec.warmup)
+        case "cosine":  # begins when the warm-up is over
+            done = max(0, iteration - spec.warmup) / max(1, run.steps - spec.warmup)
             return Rate(lr * (1 + math.cos(math.pi * done)) / 2)
+
+
+def schedule(spec: Spec, run: Length) -> Callable[[int], Rate]:
+    """`rate` for a run; the same object every time where nothing moves."""
+    if spec.warmup >= run.steps:
+        raise RunFailed(
+            f"warmup={spec.warmup}, but the whole run has {run.steps} steps: the rate would still be rising when it ends; use a "
+            "shorter warm-up",
+            kind="mismatch",
+        )
+    if spec.schedule == "constant" and not spec.lr_decay and not spec.warmup:
+        still = Rate(top_lr(spec))
+        return lambda _: still
+    return lambda iteration: rate(spec, run, iteration)
 
 
 def _onecycle(lr: float, steps: int, iteration: int) -> Rate:
