@@ -255,7 +255,7 @@ def _tokens(outputs: torch.Tensor, batch: Any) -> tuple[torch.Tensor, torch.Tens
 
 def _half_sums(ranks: Ranks, precision: str) -> dict[str, Any]:
     """Half formats with accumulation, clipping and a loss that counts tokens: the updates, beside those of one process in one piece."""
-    words = {"optimizer": "sgd", "clip": 1.0, "precision": precision, "epochs": 1}
+    words = {"optimizer": "sgd", "clip": 0.5, "precision": precision, "epochs": 1}
     what = replace(task(), loss=_tokens)
     torch.manual_seed(123)
     start = {name: tensor.double() for name, tensor in whole(what.build_model()).items()}
@@ -266,7 +266,11 @@ def _half_sums(ranks: Ranks, precision: str) -> dict[str, Any]:
         return torch.cat([(weights[name].double() - start[name]).flatten() for name in start]), seen
 
     alone, seen = moved(ALONE)
-    rows: dict[str, Any] = {"moved": float(alone.norm()), "scaler": {"alone": seen.get("scaler")}, "clip": {"alone": seen["clip"]}}
+    rows: dict[str, Any] = {
+        "moved": float(alone.norm()),
+        "scaler": {"alone": seen.get("scaler")},
+        "clip": {"alone": seen["clip"]},
+    }
     for name, world, sharding in (
         ("accumulate", ALONE, "none"), ("none", ranks.world, "none"), ("ddp", ranks.world, "ddp"), ("fsdp", ranks.world, "fsdp"),
     ):  # fmt: skip
@@ -279,7 +283,9 @@ def _half_sums(ranks: Ranks, precision: str) -> dict[str, Any]:
 def _pure(ranks: Ranks) -> dict[str, Any]:
     """Weights in bf16: sums over ranks are made in fp32 by all three."""
     words = {"optimizer": "sgd", "precision": "bf16-pure", "lr": 0.02}
-    rows = {name: trained(task(), ranks.world, sharding=name, accumulate=3, **words) for name in ("none", "ddp", "fsdp")}
+    rows = {
+        name: trained(task(), ranks.world, sharding=name, accumulate=3, **words) for name in ("none", "ddp", "fsdp")
+    }
     weights = {name: whole(parts.model) for name, (parts, _) in rows.items()}
     return {
         "distance": [distance(weights["none"], weights[name]) for name in ("ddp", "fsdp")],
@@ -317,16 +323,18 @@ def _refusals(ranks: Ranks) -> dict[str, str]:
             return self.layer(x) * self.by
 
     class Bypassed(nn.Module):
-        def __init__(self) -> None:
+        """In training, or in evaluation only, a part of a unit is called and not the unit."""
+
+        def __init__(self, when: bool = True) -> None:
             super().__init__()
-            self.inner = Net()
+            self.inner, self.when = Net(), when
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.inner.head(x)
+            return self.inner.head(x) if self.training == self.when else self.inner(x)
 
     class Penalty(Net):
         def forward(self, x: torch.Tensor) -> Any:
-            return super().forward(x), self.blocks[0][0].weight.square().sum()
+            return super().forward(x), next(self.blocks[0].parameters()).square().sum()
 
     first = lambda outputs, batch: usual_loss(outputs[0], batch)  # noqa: E731
 
@@ -346,6 +354,7 @@ def _refusals(ranks: Ranks) -> dict[str, str]:
         ("sparse", task(lambda: nn.Sequential(nn.Embedding(4, 4, sparse=True))), {"sharding": "ddp"}),
         ("empty", task(), {"sharding": "fsdp", "batch": NUM - 1}),
         ("bypassed", task(Bypassed, units=lambda model: [model.inner]), {"sharding": "fsdp"}),
+        ("later", task(lambda: Bypassed(when=False), units=lambda model: [model.inner]), {"sharding": "fsdp"}),
         ("penalty", replace(task(Penalty), loss=first, score=lambda *_: {}), {"sharding": "fsdp"}),
         ("walked", task(Walked, units=lambda model: [model.layers]), {"remat": "full"}),
         ("uneven", task(), {"sharding": "fsdp", "batch": 13 if ranks.world.size == 2 else 14, "accumulate": 4}),
@@ -387,7 +396,7 @@ CASES: dict[str, Callable[[Ranks], Any]] = {
 
 
 # Alone there is nobody to send to, and the same code runs.
-OF_ONE = ("ddp-sgd", "fsdp-sgd", "fsdp-adamw")
+OF_ONE = ("ddp-sgd", "fsdp-sgd", "fsdp-adamw", "half-bf16", "half-fp16")
 
 
 def one_rank(rank: int, size: int, folder: Path) -> None:

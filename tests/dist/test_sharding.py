@@ -22,7 +22,7 @@ RANKS = Path(__file__).parent / "sharding_ranks.py"
 GATE = 1e-12
 SIZES = (2, 3)
 PARITY = (
-    "ddp-sgd", "ddp-adamw", "ddp-options", "fsdp-sgd", "fsdp-adamw", "fsdp-fused", "fsdp-one-unit",
+    "ddp-sgd", "ddp-adamw", "ddp-options", "fsdp-sgd", "fsdp-adamw", "fsdp-fused", "fsdp-one-unit", "fsdp-nested",
 )  # fmt: skip
 Seen = dict[str, Any]
 
@@ -76,6 +76,8 @@ def test_options_are_read_back_from_the_objects(seen: dict[int, list[Seen]], siz
     assert len(plain["buckets"]) == 1 < len(options["buckets"]) and sum(plain["buckets"]) == sum(options["buckets"])
     assert [rank[case]["exchange"]["reshard"] for case in ("fsdp-sgd", "fsdp-adamw")] == [True, False]
     assert [rank[case]["exchange"]["units"] for case in ("fsdp-sgd", "fsdp-one-unit")] == [3, 1]
+    assert rank["fsdp-nested"]["exchange"]["units"] == 4, "a unit all of whose parameters are in others is none"
+    assert [rank[case]["recomputed"] for case in ("ddp-adamw", "fsdp-fused", "fsdp-sgd")] == [3, 3, None]
     assert [rank[case]["applied"]["remat"] for case in ("ddp-adamw", "fsdp-fused", "fsdp-sgd")] == [
         "selective",
         "full",
@@ -153,6 +155,31 @@ def test_fsdps_policy_is_the_format_asked_for(
     assert row["loss"][1] == pytest.approx(row["loss"][0], rel=tolerance)
 
 
+@pytest.mark.parametrize("size", [1, *SIZES])
+@pytest.mark.parametrize(("word", "tolerance"), [("bf16", 0.03), ("fp16", 0.004)])
+def test_updates_in_half_formats_are_those_of_one_process(
+    seen: dict[int, list[Seen]], word: str, tolerance: float, size: int
+) -> None:
+    """In three micro-batches, clipped, with a loss that counts tokens, and layers that some micro-batches or nobody uses."""
+    for rank in seen[size]:
+        row = rank[f"half-{word}"]
+        assert row["moved"] > 0.01
+        assert max(row[name] for name in ("accumulate", "none", "ddp", "fsdp")) < tolerance
+        clips = row["clip"].values()
+        assert {clip["steps"] for clip in clips} == {3}
+        assert [clip["longest"] for clip in clips] == pytest.approx(
+            [row["clip"]["alone"]["longest"]] * 5, rel=tolerance
+        )
+        skipped = [scaler and scaler["skipped_steps"] for scaler in row["scaler"].values()]
+        assert skipped == [None if word == "bf16" else 0] * 5, "what one process can update with, all can"
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_sequence_that_is_gone_through_is_no_unit(seen: dict[int, list[Seen]], size: int) -> None:
+    row = seen[size][0]["fsdp-walked"]
+    assert row["distance"] <= GATE and row["exchange"]["units"] == 1 and row["moved"] > 0.01
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_weights_in_bf16_are_summed_in_fp32(seen: dict[int, list[Seen]], size: int) -> None:
     row = seen[size][0]["bf16-pure"]
@@ -172,6 +199,11 @@ def test_what_cannot_be_done_is_said(seen: dict[int, list[Seen]], size: int) -> 
         in said[0]["empty"]
     )
     assert "sharding=ddp: torch's DDP cannot tell which parameters this model's outputs depend on" in said[0]["boxed"]
+    for name in ("bypassed", "later", "penalty"):
+        assert said[0][name].startswith(
+            "mismatch: sharding=fsdp: the model uses parameters of a unit without calling that unit as a whole"
+        )
+    assert said[0]["walked"].startswith("mismatch: asked for remat=full, but no unit of the model is called as a whole")
     assert "micro-batches on rank 0 and" in said[0]["uneven"] and "accumulate=4" in said[0]["uneven"]
 
 

@@ -116,6 +116,22 @@ def test_it_is_read_from_the_modules() -> None:
     assert [remat.read_back(made(kind)) for kind in ("none", "full", "selective")] == ["none", "full", "selective"]
 
 
+def test_what_was_done_is_counted_where_it_is_done() -> None:
+    """A unit whose layers are called one by one computes nothing again, whatever was set on it."""
+    spec, net = Spec(task="features", remat="full"), made("full")
+    assert remat.recomputed(net) == 0
+    net(torch.randn(4, 8)).sum().backward()
+    assert remat.recomputed(net) == 3 and remat.nothing_recomputed(spec, 3) is None
+    walked = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    remat.apply(spec, walked, [walked])
+    walked[1](walked[0](torch.randn(2, 4))).sum().backward()
+    assert remat.read_back(walked) == "full" and remat.recomputed(walked) == 0
+    assert "asked for remat=full, but no unit of the model is called as a whole" in (
+        remat.nothing_recomputed(spec, 0) or ""
+    )
+    assert remat.nothing_recomputed(Spec(task="features"), 0) is None
+
+
 def test_without_gradients_nothing_is_kept_or_repeated() -> None:
     net = made("full").eval()
     with torch.no_grad():

@@ -74,6 +74,7 @@ class Fsdp(Plain):
         self._takes_unused = hasattr(whole, "set_reduce_scatter_unused_params")
         if world.size > 1 and self._takes_unused:
             whole.set_reduce_scatter_unused_params(True)  # pyright: ignore[reportCallIssue]
+        whole.forward = fsdps_words()(whole.forward)  # evaluation has no `micro` around it
         whole.register_forward_hook(self._let_go)
 
     @contextlib.contextmanager
@@ -137,7 +138,9 @@ class Fsdp(Plain):
     def _let_go(self, _: Any, __: Any, outputs: Any) -> None:
         """After a forward pass that no backward follows: what is left fetched would be taken for the rank's own part."""
         if any(isinstance(tensor, DTensor) for tensor in tree_leaves(outputs)):
-            raise RunFailed(_OUTSIDE, kind="mismatch")  # a penalty, say: its gradient would not be summed as the others are
+            raise RunFailed(
+                _OUTSIDE, kind="mismatch"
+            )  # a penalty, say: its gradient would not be summed as the others are
         if not torch.is_grad_enabled():
             for group in self._groups:
                 group.reshard()

@@ -27,6 +27,17 @@ def layer() -> nn.Sequential:
     return nn.Sequential(nn.Linear(2, 2), nn.ReLU())
 
 
+class Written(nn.Module):
+    """With a forward of its own: nobody goes through its children."""
+
+    def __init__(self, inside: nn.Module) -> None:
+        super().__init__()
+        self.inside = inside
+
+    def forward(self, x: Any) -> Any:
+        return self.inside(x)
+
+
 def wrapped(**children: nn.Module) -> nn.Module:
     model = nn.Module()
     for name, child in children.items():
@@ -49,6 +60,11 @@ SHARED = layer()
         (wrapped(layer1=nn.Sequential(layer(), layer()), layer2=nn.Sequential(layer())), ["layer1.0", "layer1.1", "layer2.0"]),
         (wrapped(b=nn.ModuleList([SHARED, SHARED, layer()])), ["b.0", "b.2"]),  # once, however often it is called
         (wrapped(b=nn.ModuleList([nn.ModuleList([layer()]), layer()])), ["b.0.0", "b.1"]),
+        # a sequence may be called or gone through, and nobody knows: its blocks are called either way
+        (wrapped(layers=layer(), head=nn.Linear(2, 2)), [""]),
+        (wrapped(a=Written(layer()), b=layer(), c=wrapped(d=nn.Linear(2, 2))), ["a"]),
+        (wrapped(body=Written(nn.Sequential(nn.Linear(2, 2), layer())), head=nn.Linear(2, 2)), ["body.inside.1"]),
+        (nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)}), [""]),
     ],
 )  # fmt: skip
 def test_blocks_are_found(model: nn.Module, found: list[str]) -> None:
