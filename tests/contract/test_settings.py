@@ -34,8 +34,16 @@ APART: dict[str, dict[str, Any]] = {
     "reshard": {"sharding": "fsdp", "reshard": False, "on": "1x2", "steps": 1},
     "sync_every": {"sync_every": 2, "on": "1x2", "steps": 3, "batch": 4},
     "schedule": {
-        "schedule": "step", "schedule_every": 2, "schedule_factor": 0.5, "warmup": 4, "lr_scale": "linear", "lr_batch": 4,
-        "lr": 0.1, "batch": 8, "epochs": 4, "num_train": 16,
+        "schedule": "step",
+        "schedule_every": 2,
+        "schedule_factor": 0.5,
+        "warmup": 4,
+        "lr_scale": "linear",
+        "lr_batch": 4,
+        "lr": 0.1,
+        "batch": 8,
+        "epochs": 4,
+        "num_train": 16,
     },
     "data": {},  # a task of our own cannot show it: tests/unit/worker/tasks reads folders
 }

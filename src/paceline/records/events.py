@@ -86,7 +86,9 @@ class Finished:
     ahead_s: float = 0.0  # this machine's time of day, compared with rank 0's
     energy: dict[str, Any] = field(default_factory=dict[str, Any])
     graph: dict[str, Any] | None = None  # what making graphs took, where the step had any
-    traffic: dict[str, float] = field(default_factory=dict[str, float])  # messages_per_step, bytes_per_step; alone: nothing
+    traffic: dict[str, float] = field(
+        default_factory=dict[str, float]
+    )  # messages_per_step, bytes_per_step; alone: nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,9 @@ KNOWN = Known(HOST, DataShape("tensors"))
 HOPPER = Known(replace(GPUS, packages=frozenset({"torchao"})), linear=((32, 512), (20, 32)), capability=(9, 0))
 
 
-def spec(known: Known = KNOWN, task: str = "mnist-convnet", params: Mapping[str, Any] | None = None, **asked: Any) -> Spec:
+def spec(
+    known: Known = KNOWN, task: str = "mnist-convnet", params: Mapping[str, Any] | None = None, **asked: Any
+) -> Spec:
     return resolve(task, asked, params=params or {}, defaults=BUILTIN[task].defaults, known=known)
 
 

@@ -89,7 +89,9 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: Rate) -> None:
             group["lr"].fill_(rate.lr)
         else:
             group["lr"] = rate.lr
-        if rate.beta is not None and "betas" in group:  # the momentum of sgd and rmsprop is a setting, and stays as it was asked
+        if (
+            rate.beta is not None and "betas" in group
+        ):  # the momentum of sgd and rmsprop is a setting, and stays as it was asked
             group["betas"] = (rate.beta, group["betas"][1])
 
 

@@ -44,7 +44,16 @@ def eager_step(
     update = Update(optimizer, replicas, lambda _: Rate(lr), clip=None, scale=None)
     numbers = Numbers(Spec(task="features"), WORLD.device, None)
     return EagerStep(
-        Whole(net, task), task, update, replicas, numbers, watch, num_ranks=1, batch=BATCH, accumulate=accumulate, largest=float
+        Whole(net, task),
+        task,
+        update,
+        replicas,
+        numbers,
+        watch,
+        num_ranks=1,
+        batch=BATCH,
+        accumulate=accumulate,
+        largest=float,
     )
 
 
