@@ -40,6 +40,39 @@ def test_a_compiled_run_says_what_was_compiled_and_what_it_cost(
     assert not list(own.glob("tmp*")), "it compiles in a folder of its own, and takes it away"
 
 
+SHUT = """
+import torch
+
+class Shut(torch.nn.Linear):
+    @torch._dynamo.disable
+    def forward(self, x):
+        return super().forward(x)
+
+def model():
+    return torch.nn.Sequential(Shut(4, 2))
+
+def train_data():
+    return torch.zeros(64, 4), torch.zeros(64, dtype=torch.long)
+
+test_data = train_data
+"""
+
+
+def test_a_failed_run_takes_its_compilers_folder_away_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails after its first step, because nothing of its model can be compiled, and so needs no C++ compiler's time."""
+    own, task = tmp_path / "tmp", tmp_path / "shut.py"
+    own.mkdir()
+    task.write_text(SHUT)
+    monkeypatch.setenv(
+        "TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}")
+    )
+    monkeypatch.setenv("TMPDIR", str(own))
+    record = paceline.run(str(task), out=tmp_path / "run", graph="compile", steps=3, batch=32, threads=1)
+    assert (record.outcome, record.kind) == ("failed", "mismatch")
+    assert "torch made no graph of any part of the model: Skip inlining" in str(record.why)
+    assert not list(own.glob("tmp*"))
+
+
 def test_what_cannot_be_one_graph_is_refused_in_a_sentence(paceline: Command) -> None:
     """Before anything starts: a CUDA graph on a CPU, and one graph of the built-in model that branches on a number."""
     done = paceline("run", "features", "graph=captured", "device=cpu")

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 import paceline
 from adds_up import explained
+from paceline.base.errors import BadInput
 
 BRANCHING = str(Path(__file__).parent / "tasks" / "branching.py")
 # 1,000 samples in batches of 64: 15 whole ones and a short one, four times.
@@ -90,10 +91,18 @@ def test_what_branches_on_a_number_is_not_captured(tmp_path: Path) -> None:
     assert "branching.py, line 16, in forward" in str(record.why)
 
 
-def test_too_few_steps_are_no_captured_run(tmp_path: Path) -> None:
-    record = paceline.run("features", out=tmp_path / "run", graph="captured", steps=3, num_train=1000, num_test=500)
+def test_too_few_steps_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="step-graph-has-steps"):
+        paceline.run("features", out=tmp_path / "run", graph="captured", steps=3, num_train=1000, num_test=500)
+
+
+def test_what_python_draws_is_not_captured(tmp_path: Path) -> None:
+    """From torch's generator of the host: a recording would hold the first number."""
+    task = tmp_path / "drawing.py"
+    task.write_text(Path(BRANCHING).read_text().replace("y.mean() > 0", "torch.rand(()) > 2"))
+    record = paceline.run(str(task), out=tmp_path / "run", graph="captured", steps=20, batch=32)
     assert (record.outcome, record.kind) == ("failed", "mismatch")
-    assert "its first steps are ordinary ones: use more steps" in str(record.why)
+    assert "draws random numbers or counts in Python" in str(record.why)
 
 
 @pytest.mark.parametrize("of", ["model", "step"])

@@ -15,6 +15,7 @@ from paceline.analysis.compare import MIN_RUNS
 from paceline.analysis.stats import interval
 from paceline.records.findings import Interval, Payback, PaybackVerdict
 from paceline.records.record import Record
+from paceline.records.steps import steps_in_words
 from paceline.records.study import CellRecord, StudyRecord
 
 _NUMBERED = ("paid back", "too few runs")
@@ -33,11 +34,15 @@ def _same(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _baseline(cell: CellRecord, study: StudyRecord) -> CellRecord | None:
-    """The eager cell that differs in nothing else."""
-    for other in study.cells:
-        if other.plan.spec.get("graph") == "eager" and _same(other.plan.spec) == _same(cell.plan.spec):
-            return other
-    return None
+    """The eager cell that differs in nothing else; of several, because the way of the update is swept too, the one with the same."""
+    own = cell.plan.spec
+    eager = [
+        other
+        for other in study.cells
+        if other.plan.spec.get("graph") == "eager" and _same(other.plan.spec) == _same(own)
+    ]
+    alike = [other for other in eager if other.plan.spec.get("update") == own.get("update")]
+    return next(iter((*alike, *eager)), None)
 
 
 def _timed(cell: CellRecord) -> dict[int, tuple[Record, float]]:
@@ -127,22 +132,6 @@ def _figure(figure: Interval, scale: float, unit: str) -> str:
     if figure.low is None or figure.high is None:
         return text
     return f"{text} [{figure.low * scale:.3g}, {figure.high * scale:.3g}]"
-
-
-def steps_in_words(steps: Interval) -> str:
-    """Two or three digits: more would be a promise.
-
-    >>> steps_in_words(Interval(15623.0, 14010.0, 17420.0, 5, ())), steps_in_words(Interval(83.4, None, None, 1, ()))
-    ('15,600 [14,000, 17,400]', '84')
-    """
-    if steps.low is None or steps.high is None:
-        return _round(steps.mean)
-    return f"{_round(steps.mean)} [{_round(steps.low)}, {_round(steps.high)}]"
-
-
-def _round(value: float) -> str:
-    places = max(0, math.floor(math.log10(value)) - 2) if value >= 1 else 0
-    return f"{math.ceil(value) if places == 0 else round(value, -places):,.0f}"
 
 
 def payback(study: StudyRecord) -> tuple[Payback, ...]:

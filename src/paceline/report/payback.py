@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paceline.records.findings import Interval, Payback, StudyFindings
+from paceline.records.steps import steps_in_words
 from paceline.report import format as show
 from paceline.report.table import Column, Table
 
@@ -42,7 +43,7 @@ def graphs(found: StudyFindings) -> Table:
 def _row(row: Payback) -> tuple[str, ...]:
     counts = (f"{row.counts[name]:g}" for name in ("graphs", "breaks", "recompiles", "eager_steps"))
     figures = (_figure(figure) for figure in (row.compile_s, row.step_s, row.eager_step_s))
-    after = row.verdict if row.verdict != "paid back" or row.steps is None else f"{row.steps.mean:,.0f}"
+    after = row.verdict if row.verdict != "paid back" or row.steps is None else steps_in_words(row.steps)
     return (row.label, *figures, after, *counts)
 
 

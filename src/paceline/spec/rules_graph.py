@@ -11,6 +11,11 @@ def is_step(spec: Spec) -> bool:
     return spec.graph in ("compile", "captured") and spec.graph_of == "step"
 
 
+def num_ordinary(spec: Spec) -> int:
+    """Steps before a step's graph is made."""
+    return 3 if spec.graph == "captured" else 1
+
+
 def step_ways(spec: Spec) -> tuple[str, ...]:
     """The ways to run an update that a step's graph can hold, the best first: the learning rate must be read from a tensor, and not
     by a look at its value, which would be a constant of the graph.
@@ -102,11 +107,15 @@ GRAPH: tuple[Rule, ...] = (
         "makes the learning rate (or Adam's beta) a constant of the graph; use {step_ways}, or leave update out",
     ),
     Rule(
-        "step-graph-keeps-its-momentum",
-        lambda spec, known: (
-            is_step(spec) and spec.schedule == "onecycle" and spec.momentum > 0 and spec.optimizer in ("sgd", "rmsprop")
-        ),
-        "schedule=onecycle with momentum={momentum} in graph={graph} graph_of=step: the cycle moves the momentum of {optimizer} too, which "
-        "is a constant of a graph; use another schedule, momentum=0, or graph=compile graph_of=model",
+        "step-graph-has-steps",
+        lambda spec, known: is_step(spec) and spec.steps is not None and spec.steps <= num_ordinary(spec),
+        "steps={steps} with graph={graph} graph_of=step: the first step is an ordinary one (before a capture the first three are), so no "
+        "step would go through the graph; use more steps, or graph=eager",
+    ),
+    Rule(
+        "export-has-samples",
+        lambda spec, known: spec.graph == "export" and spec.batch // (spec.topology.world_size * spec.accumulate) < 2,
+        "graph=export with batch={batch} on {world_size} ranks and accumulate={accumulate}: an exported graph takes two samples or more "
+        "at a time, and a single one goes to the plain model; use a larger batch, or graph=eager",
     ),
 )

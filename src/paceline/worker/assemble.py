@@ -190,7 +190,7 @@ def read_back(parts: Parts, computed: tuple[str, ...] = ()) -> dict[str, Any]:
         "buffers": parts.spec.buffers,
         "optimizer": {
             **optim.classes(parts.optimizer),
-            "update": optim.way(parts.optimizer),
+            **({"update": way} if (way := optim.way(parts.optimizer)) else {}),
             **{name: group[name] for name in ("lr", "weight_decay", "momentum", "nesterov") if name in group},
         },
         "data": {"train": parts.train.kind, "test": parts.test.kind},

@@ -6,8 +6,9 @@ recording knows addresses, not values: batches are copied into tensors that stay
 
 from __future__ import annotations
 
+import contextlib
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.utils import _pytree
 from paceline.base.errors import PacelineError, RunFailed
 from paceline.worker.measure.tally import LOSS
 from paceline.worker.tasks.task import sentence
+from paceline.worker.transform.beside import steady
 from paceline.worker.transform.graph import USUALLY, code_line, tensors
 from paceline.worker.whole_step import STEP, Insides, WholeStep
 
@@ -43,6 +45,12 @@ class CapturedStep(WholeStep):
             super()._ordinary(batch, num, tally)
         torch.cuda.current_stream(device).wait_stream(self._stream)
 
+    @contextlib.contextmanager
+    def checked(self) -> Generator[None]:
+        """Python is not there when a recording is played: what it draws or counts would stay as it was recorded."""
+        with super().checked(), steady(self.whole, self.asked):
+            yield
+
     @property
     def device(self) -> torch.device:
         return next(self.whole.parameters()).device
@@ -51,7 +59,8 @@ class CapturedStep(WholeStep):
         own = _pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, batch)
         self._static = tensors(own)
         try:
-            self._graph = self._recorded(lambda: self._body(insides, own, num))
+            with steady(self.whole, self.asked):
+                self._graph = self._recorded(lambda: self._body(insides, own, num))
         except PacelineError:
             raise
         except Exception as error:
@@ -85,6 +94,9 @@ class CapturedStep(WholeStep):
             static.copy_(tensor)
         self.watch.switch(STEP)
         self._graph.replay()
+
+    def close(self) -> None:
+        """A recording goes with its step."""
 
     @property
     def is_made(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from paceline.base.errors import RunFailed
 from paceline.worker.measure.compiles import COMPILE, Compiles
 from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.whole import Whole
@@ -54,14 +55,18 @@ class ModelGraphStep:
         return graph
 
     def __call__(self, batches: Fed, tally: Tally) -> None:
-        try:
-            with self.compiles, in_words(f"graph={self._word}", "use graph=eager"):
-                self._eager(batches, tally)
-        except BaseException:
-            self._close()
-            raise
+        with self.compiles, in_words(f"graph={self._word}", "use graph=eager"):
+            self._eager(batches, tally)
+        if self._compiled is not None and not self.compiles.graphs:
+            raise RunFailed(self._nothing(), kind="mismatch")
 
-    def _close(self) -> None:
+    def _nothing(self) -> str:
+        """Said after the first step: nobody should wait for the last to hear it."""
+        reasons = self.compiles.counts()["break_reasons"]
+        why = reasons[0] if reasons else "it gives no reason"
+        return f"graph=compile: torch made no graph of any part of the model: {why}; use graph=eager"
+
+    def close(self) -> None:
         if self._compiler is not None:
             self._compiler.close()
 
@@ -93,7 +98,7 @@ class ModelGraphStep:
         return self.compiles.num
 
     def finish(self) -> dict[str, Any] | None:
-        self._close()
+        self.close()
         eager = 0 if self._exported is None else self._exported.num_eager
         return {
             "of": MODEL,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -79,48 +80,49 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
             raise RunFailed(why, kind="mismatch")
         log.write(finished(parts))
         return world
-    observe = Observer(run, world, log)
-    parts.energy.start()
-    watch.switch(f"{STARTUP}meeting")
-    agree(0, world)  # nobody's first step begins with waiting for somebody's start-up
-    began = watch.elapsed()
-    total = train(parts, observe)
-    training_s = watch.elapsed() - began
-    watch.switch("checkpoint")
-    energy = parts.energy.stop()
-    # Some things only the steps could tell; the optimizer stays as it began, because its learning rate may decay.
-    first = spread_json(list(parts.step.computed), world)  # rank 0 always has a sample
-    assert isinstance(first, list)
-    seen = {
-        **read_back(parts, tuple(first)),
-        "memory_cap": cap.nbytes,
-        "optimizer": applied["optimizer"],
-        "accumulate": agree(parts.step.num_micro(), world)[1],
-    }
-    if spec.sync_every > 1 and seen["clip"]:  # each rank clipped gradients of its own
-        steps, longest = largest([seen["clip"]["steps"], seen["clip"]["longest"]], world)
-        seen["clip"] |= {"steps": int(steps), "longest": longest}
-    if spec.remat != "none":  # a rank may have had no sample
-        seen["recomputed"] = agree(seen["recomputed"], world)[1]
-    log.write(Applied(values=seen, t=wall()))
-    check_steps(spec, seen)
-    check_cap(spec, seen)
-    digest = fingerprint(parts.model, parts.sharding.in_parts)
-    save(parts.model, run.weights, in_parts=parts.sharding.in_parts, writes=world.rank == 0)
-    watch.switch("shutdown")
-    watch.settle()
-    observe.close()
-    main = next((name for name in total.names if name != LOSS), None)
-    clock, startup = worked({name: seconds for name, seconds in watch.parts.items() if name != "shutdown"})
-    log.write(
-        Finished(
-            parts=parts.arrivals.split(clock), startup=startup, hidden_s=parts.step.hidden_s(), late=parts.arrivals.late(),
-            energy=energy, ahead_s=parts.arrivals.ahead_s, traffic=parts.traffic.per_step(), graph=parts.step.finish(),
-            training_s=training_s, memory=parts.memory.close(data_bytes=_data_bytes(parts)), weights_hash=digest,
-            num_parameters=parts.sharding.num_parameters(),
-            score={"name": main, "better": better_of(task, main)}, t=wall(),
-        )
-    )  # fmt: skip
+    with closing(parts.step):  # on every way out: a failed run leaves no compiler's cache either
+        observe = Observer(run, world, log)
+        parts.energy.start()
+        watch.switch(f"{STARTUP}meeting")
+        agree(0, world)  # nobody's first step begins with waiting for somebody's start-up
+        began = watch.elapsed()
+        total = train(parts, observe)
+        training_s = watch.elapsed() - began
+        watch.switch("checkpoint")
+        energy = parts.energy.stop()
+        # Some things only the steps could tell; the optimizer stays as it began, because its learning rate may decay.
+        first = spread_json(list(parts.step.computed), world)  # rank 0 always has a sample
+        assert isinstance(first, list)
+        seen = {
+            **read_back(parts, tuple(first)),
+            "memory_cap": cap.nbytes,
+            "optimizer": applied["optimizer"],
+            "accumulate": agree(parts.step.num_micro(), world)[1],
+        }
+        if spec.sync_every > 1 and seen["clip"]:  # each rank clipped gradients of its own
+            steps, longest = largest([seen["clip"]["steps"], seen["clip"]["longest"]], world)
+            seen["clip"] |= {"steps": int(steps), "longest": longest}
+        if spec.remat != "none":  # a rank may have had no sample
+            seen["recomputed"] = agree(seen["recomputed"], world)[1]
+        log.write(Applied(values=seen, t=wall()))
+        check_steps(spec, seen)
+        check_cap(spec, seen)
+        digest = fingerprint(parts.model, parts.sharding.in_parts)
+        save(parts.model, run.weights, in_parts=parts.sharding.in_parts, writes=world.rank == 0)
+        watch.switch("shutdown")
+        watch.settle()
+        observe.close()
+        main = next((name for name in total.names if name != LOSS), None)
+        clock, startup = worked({name: seconds for name, seconds in watch.parts.items() if name != "shutdown"})
+        log.write(
+            Finished(
+                parts=parts.arrivals.split(clock), startup=startup, hidden_s=parts.step.hidden_s(), late=parts.arrivals.late(),
+                energy=energy, ahead_s=parts.arrivals.ahead_s, traffic=parts.traffic.per_step(), graph=parts.step.finish(),
+                training_s=training_s, memory=parts.memory.close(data_bytes=_data_bytes(parts)), weights_hash=digest,
+                num_parameters=parts.sharding.num_parameters(),
+                score={"name": main, "better": better_of(task, main)}, t=wall(),
+            )
+        )  # fmt: skip
     return world
 
 

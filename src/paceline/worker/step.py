@@ -48,6 +48,10 @@ class Step(Protocol):
         """After the last step: what making its graphs took, where it has any; it keeps nothing open."""
         ...
 
+    def close(self) -> None:
+        """On every way out, whatever happened; a second time it does nothing."""
+        ...
+
 
 class EagerStep:
     """Forward, loss, backward for each micro-batch, then one reduction and one update."""
@@ -122,6 +126,9 @@ class EagerStep:
 
     def finish(self) -> dict[str, Any] | None:
         return None
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     def num_micro(self) -> int:
         return self._num_micro

@@ -7,6 +7,7 @@ graph has one shape: a batch of another (the short last one of an epoch) is an o
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from paceline.worker.measure.compiles import COMPILE, Compiles
 from paceline.worker.measure.tally import LOSS, Sums, Tally
 from paceline.worker.sharding.whole import Whole
 from paceline.worker.step import EagerStep, Fed
+from paceline.worker.transform.beside import in_place
 from paceline.worker.transform.graph import ColdCompiler, Leaf, in_words, signature
 from paceline.worker.transform.in_graph import RateInTensors, total_norm, trained, updater
 from paceline.worker.update import TINY
@@ -95,7 +97,7 @@ class WholeStep(ABC):
     def __call__(self, batches: Fed, tally: Tally) -> None:
         """One micro-batch: rules refuse more, and more ranks; alone, a rank always has a sample."""
         ((batch, num, _),) = batches
-        shape = (num, signature(batch))
+        shape = (num, signature(batch, asked=self.asked))
         if self._shape is None:
             self._shape = shape  # the first batch is whole, unless the data is smaller than one
         if shape != self._shape or self.num_eager < self.num_first:
@@ -127,10 +129,15 @@ class WholeStep(ABC):
 
     def _ordinary(self, batch: Any, num: int, tally: Tally) -> None:
         own = Tally()
-        self.eager(iter(((batch, num, True),)), own)
+        with contextlib.nullcontext() if self._insides is not None else self.checked():
+            self.eager(iter(((batch, num, True),)), own)
         self._names = own.names
         tally.merge(own)
         self.num_eager += 1
+
+    def checked(self) -> contextlib.AbstractContextManager[None]:
+        """Around the ordinary steps before there is a graph: whether they do what it would not."""
+        return in_place(self.whole, self.asked)
 
     def hidden_s(self) -> float:
         return 0.0
@@ -165,6 +172,10 @@ class WholeStep(ABC):
             "eager_steps": self.num_eager,
         }
 
+    @abstractmethod
+    def close(self) -> None:
+        """On every way out."""
+
 
 class CompiledStep(WholeStep):
     """By torch.compile, as one graph or not at all: a break inside a step would make two graphs of it without a word."""
@@ -179,12 +190,8 @@ class CompiledStep(WholeStep):
         self._step: Callable[[Any], None] | None = None
 
     def __call__(self, batches: Fed, tally: Tally) -> None:
-        try:
-            with self.compiles, in_words(self.asked, "use graph_of=model, or graph=eager"):
-                super().__call__(batches, tally)
-        except BaseException:
-            self._compiler.close()
-            raise
+        with self.compiles, in_words(self.asked, "use graph_of=model, or graph=eager"):
+            super().__call__(batches, tally)
 
     def make(self, insides: Insides, batch: Any, num: int) -> None:
         self._compiler.get_ready()
@@ -202,8 +209,11 @@ class CompiledStep(WholeStep):
         return super().is_made and self.compiles.graphs > 0
 
     def finish(self) -> dict[str, Any] | None:
-        self._compiler.close()
+        self.close()
         return super().finish()
+
+    def close(self) -> None:
+        self._compiler.close()
 
 
 def _functional(eager: EagerStep, whole: Whole, insides: Insides, num: int) -> Callable[[Any], None]:

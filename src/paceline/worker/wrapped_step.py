@@ -87,7 +87,7 @@ class AcceleratedStep:
             tally.add({LOSS: (loss, count), **self.task.score_sums(outputs, batch, num)}, num)
         if self.world.size > 1:
             self.watch.switch(communication)
-            count = float(sum_(torch.as_tensor(count, dtype=torch.float64, device="cpu"), self.world))
+            count = float(sum_(torch.tensor(float(count), dtype=torch.float64), self.world))
         self.watch.switch(backward)
         with ddps_words("wrap=accelerate"):
             self.prepared.accelerator.backward(loss * self.world.size / count)
@@ -129,3 +129,6 @@ class AcceleratedStep:
 
     def finish(self) -> dict[str, Any] | None:
         return None
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -104,7 +104,7 @@ def test_parameters_are_converted_or_refused() -> None:
 
 # One breaking spec for every rule: a rule nobody can break, or a new one without a row, fails below.
 EVERYTHING = Known(FULL, DataShape("tensors"))
-STEP_GRAPH = {"graph": "compile", "graph_of": "step"}
+STEP_GRAPH: dict[str, Any] = {"graph": "compile", "graph_of": "step"}
 BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "torch-installed": (Known(Host(8, 16 << 30, 0, None)), {}),
     "one-machine": (KNOWN, {"on": "2x1"}),
@@ -200,10 +200,8 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "step-graph-in-one-piece": (KNOWN, {**STEP_GRAPH, "accumulate": 2}),
     "step-graph-looks-at-nothing": (KNOWN, {**STEP_GRAPH, "precision": "fp16"}),
     "step-graph-reads-its-rate": (KNOWN, {**STEP_GRAPH, "update": "single"}),
-    "step-graph-keeps-its-momentum": (
-        KNOWN,
-        {**STEP_GRAPH, "optimizer": "sgd", "momentum": 0.9, "schedule": "onecycle"},
-    ),
+    "step-graph-has-steps": (Known(GPUS), {"graph": "captured", "steps": 3}),
+    "export-has-samples": (KNOWN, {"graph": "export", "batch": 7, "on": "1x2", "accumulate": 2}),
 }
 
 
@@ -235,6 +233,9 @@ def test_a_graph_of_a_step_takes_the_update_that_works_in_it() -> None:
     ways = {name: spec(gpu, graph="captured", optimizer=name).update for name in ("adam", "adamw", "rmsprop", "sgd")}
     assert ways == {"adam": "foreach", "adamw": "foreach", "rmsprop": "foreach", "sgd": "fused"}
     assert spec(gpu, graph="captured", schedule="onecycle").update == "single", "torch's foreach Adam looks at its beta"
+    assert spec(**STEP_GRAPH, optimizer="sgd", momentum=0.9, schedule="onecycle").momentum == 0.9, "no cycle moves it"
+    assert spec(**STEP_GRAPH, steps=2).steps == spec(graph="export", batch=2).batch == 2
+    assert "(rule: step-graph-has-steps)" in problems(**STEP_GRAPH, steps=1)[0]
     assert "use update=fused, or" in problems(gpu, graph="captured", optimizer="sgd", update="foreach")[0]
 
 

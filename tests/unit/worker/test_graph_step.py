@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import random
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch._dynamo
@@ -36,7 +38,7 @@ from paceline.worker.step import EagerStep, Step
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.transform import optim
 from paceline.worker.transform.flow import Flow
-from paceline.worker.transform.graph import ColdCompiler, Exported
+from paceline.worker.transform.graph import ColdCompiler, Exported, signature
 from paceline.worker.transform.precision import Numbers
 from paceline.worker.transform.schedule import Length, rate
 from paceline.worker.update import Update
@@ -364,3 +366,129 @@ def test_an_export_with_tensors_of_its_own_is_refused(monkeypatch: pytest.Monkey
     exported = Exported(Whole(model, task), Compiles(Stopwatch("forward")).making)
     with pytest.raises(RunFailed, match="would train another model"):
         exported((torch.randn(4, 8, dtype=torch.float64), torch.zeros(4)))
+
+
+class Plain(torch.nn.Module):
+    """A layer, and what a subclass does beside it in Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.calls = torch.nn.Linear(8, 5), 0
+        self.register_buffer("seen", torch.zeros(5))
+
+    def beside(self, y: torch.Tensor) -> torch.Tensor:
+        return y
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.beside(self.layer(x))
+
+
+class Counts(Plain):
+    def beside(self, y: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return y * self.calls
+
+
+class Draws(Plain):
+    def beside(self, y: torch.Tensor) -> torch.Tensor:
+        return y * random.random()
+
+
+class DrawsArrays(Plain):
+    def beside(self, y: torch.Tensor) -> torch.Tensor:
+        return y * float(np.random.rand())
+
+
+class DrawsOnHost(Plain):
+    def beside(self, y: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(y)
+
+
+class Assigns(Plain):
+    def beside(self, y: torch.Tensor) -> torch.Tensor:
+        self.seen = 0.9 * self.seen + y.detach().mean(dim=0)
+        return y - self.seen
+
+
+@pytest.mark.parametrize("net", [Counts, Draws, DrawsArrays])
+@pytest.mark.parametrize("kind", ["captured", "export"])
+def test_what_python_does_beside_a_model_is_refused(kind: str, net: type[Plain]) -> None:
+    """Run once in Python, its first number would become a constant; `compile` follows Python, and so may keep it."""
+    asked = {"optimizer": "sgd", "update": "fused"} if kind == "captured" else {}
+    with pytest.raises(RunFailed, match=f"graph={kind}: the model draws random numbers or counts in Python") as failed:
+        made(kind, net, **asked).train((16,) * 5)
+    assert failed.value.kind == "mismatch"
+    made(kind, Plain, **asked).train((16,) * 5)
+
+
+def test_the_hosts_generator_is_an_exported_graphs_and_no_recordings() -> None:
+    made("export", DrawsOnHost).train((16,) * 3)
+    with pytest.raises(RunFailed, match=r"torch's random numbers of the host"):
+        made("captured", DrawsOnHost, optimizer="sgd", update="fused").train((16,) * 5)
+
+
+@pytest.mark.parametrize("kind", ["captured", "step"])
+def test_a_buffer_put_in_place_of_another_is_refused(kind: str) -> None:
+    asked = {"optimizer": "sgd", "update": "fused"} if kind == "captured" else {}
+    with pytest.raises(RunFailed, match=r"in place of a buffer \(model\.seen\).*copy_, mul_"):
+        made(kind, Assigns, **asked).train((16,) * 5)
+
+
+def test_a_batch_the_export_was_not_made_for_goes_to_the_model() -> None:
+    """Longer in a later dimension, of another type, or of unequal sizes where they were one: the graph would refuse it."""
+
+    class Means(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x.mean(dim=1, keepdim=True))
+
+    model = Means()
+    task = Task("made up", lambda: model, list, list, usual_forward, usual_loss, usual_score)
+    exported = Exported(Whole(model, task), Compiles(Stopwatch("forward")).making)
+    for num, (size, length) in enumerate([(4, 8), (6, 8), (2, 8)]):
+        exported((torch.randn(size, length), torch.zeros(size)))
+        assert (exported.num_graph, exported.num_eager) == (num + 1, 0), "the number of samples is free"
+    for num, batch in enumerate([(torch.randn(4, 9), torch.zeros(4)), (torch.randn(4, 8), torch.zeros(4).long())]):
+        assert exported(batch).shape == (4, 5)
+        assert (exported.num_graph, exported.num_eager) == (3, num + 1)
+
+
+def test_nothing_compiled_is_said_after_the_first_step() -> None:
+    class Shut(Plain):
+        @torch._dynamo.disable
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)
+
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Shut()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)
+
+    with pytest.raises(RunFailed, match="torch made no graph of any part of the model: Skip inlining"):
+        made("compile", Outer, backend="eager").train((16,))
+
+
+def test_a_batch_of_something_else_is_no_part_of_a_steps_graph() -> None:
+    """Its text might be the same and its contents another."""
+    assert signature((torch.ones(2, 3), "a", 1, 0.5, None, True), asked="x")[1:] == ("'a'", "1", "0.5", "None", "True")
+    with pytest.raises(RunFailed, match="graph=captured: a batch holds a ndarray"):
+        signature((torch.ones(2), np.ones(3)), asked="graph=captured")
+
+
+def test_a_compiler_is_closed_twice_and_its_cache_goes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "others"))
+    cold = ColdCompiler(WORLD.device, threads=1, backend="eager")
+    with torch._dynamo.config.patch(suppress_errors=True):
+        cold.get_ready()
+        assert not torch._dynamo.config.suppress_errors
+    assert len(list(tmp_path.iterdir())) == 1
+    for _ in range(2):
+        cold.close()
+    assert not list(tmp_path.iterdir())

@@ -34,17 +34,18 @@ class Exchange:
         """The ids of every rank. Their number stands before them; a rank that has more than there is room for says only that, and
         all come again with room for it: one message, but for the first time."""
         while True:
-            message = ids.new_zeros(table.room + 1)
+            room = table.room[table.training]
+            message = ids.new_zeros(room + 1)
             message[0] = len(ids)
-            if len(ids) <= table.room:
+            if len(ids) <= room:
                 message[1 : len(ids) + 1] = ids
             with self.watch.aside():
                 rows = gather(message, self.world)
                 self.world.sent.add(message.numel() * message.element_size())
             sizes = [int(size) for size in torch.stack([row[0] for row in rows]).tolist()]
-            if max(sizes) <= table.room:
+            if max(sizes) <= room:
                 return [row[1 : size + 1] for row, size in zip(rows, sizes, strict=True)]
-            table.room = max(sizes)
+            table.room[table.training] = max(sizes)
 
 
 class CutTable(torch.nn.Embedding):
@@ -52,7 +53,9 @@ class CutTable(torch.nn.Embedding):
 
     cut: Cut
     exchange: Exchange
-    room: int  # ids a rank may say in one message; grows to the most that any rank had
+    # Ids a rank may say in one message, in training and in evaluation, whose batches may be much larger; each grows to the most
+    # that any rank had.
+    room: dict[bool, int]
 
     @property
     def shard(self) -> torch.nn.Parameter:

@@ -26,7 +26,7 @@ def build_cut(task: Task, exchange: Exchange, *, split: str) -> torch.nn.Module:
         # Its class is changed, not the module: hooks, names and whoever else holds it stay as they are.
         table.__class__ = CutTable
         assert isinstance(table, CutTable)
-        table.cut, table.exchange, table.room = cut, exchange, 0
+        table.cut, table.exchange, table.room = cut, exchange, {True: 0, False: 0}
     return model
 
 

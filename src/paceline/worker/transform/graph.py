@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import numbers
 import re
+import sys
 import traceback
 from collections.abc import Callable, Generator
 from typing import Any
@@ -14,6 +16,7 @@ from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.utils import _pytree
 
 from paceline.base.errors import RunFailed
+from paceline.worker.transform.beside import in_python, refuse_changes
 
 Leaf = tuple[tuple[int, ...], torch.dtype] | str
 _WHERE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -25,9 +28,19 @@ def tensors(batch: Any) -> list[torch.Tensor]:
     return [leaf for leaf in _pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
 
 
-def signature(batch: Any) -> tuple[Leaf, ...]:
-    """What a graph of fixed shapes was made for: each tensor's shape and type, and whatever else is in the batch by its text."""
+def signature(batch: Any, *, asked: str) -> tuple[Leaf, ...]:
+    """What a graph of fixed shapes was made for: each tensor's shape and type, and words and numbers by their text.
+
+    Anything else is refused: whether it is what it was cannot be seen from outside, and the graph would hold the first one.
+    """
     leaves = _pytree.tree_leaves(batch)
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor | str | bytes | numbers.Number | None):
+            raise RunFailed(
+                f"{asked}: a batch holds a {type(leaf).__name__}, and a graph of a whole step takes tensors, words and numbers alone: "
+                "make a tensor of it, or use graph_of=model or graph=eager",
+                kind="mismatch",
+            )
     return tuple((tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else repr(x) for x in leaves)
 
 
@@ -63,12 +76,19 @@ class ColdCompiler:
 
         torch._inductor.config.compile_threads = self._threads
         torch._dynamo.config.fail_on_recompile_limit_hit = True
+        torch._dynamo.config.suppress_errors = (
+            False  # an environment may say otherwise, and torch go on without a graph
+        )
         self._open.enter_context(fresh_cache())
         self._ready = True
 
     def close(self) -> None:
-        """What it wrote goes; what was loaded of it stays in memory."""
+        """What it wrote goes, and so do the processes it compiled in; what was loaded of it stays in memory. Twice is once."""
         self._open.close()
+        if self._ready and not self._on_host:
+            from torch._inductor.async_compile import shutdown_compile_workers
+
+            shutdown_compile_workers()
 
 
 @contextlib.contextmanager
@@ -134,7 +154,7 @@ class Exported:
         self.program: torch.export.ExportedProgram | None = None
         self.num_eager = self.num_graph = 0
         self._graph: Callable[[Any], Any] | None = None
-        self._fixed: tuple[Leaf, ...] | None = None
+        self._takes: list[_Input] = []
 
     def __call__(self, batch: Any) -> Any:
         if self._graph is None:
@@ -151,12 +171,18 @@ class Exported:
         sizes = {len(tensor) for tensor in tensors(batch) if tensor.dim()}
         if sizes and max(sizes) < 2:
             return False
-        return self._fixed is None or signature(batch) == self._fixed
+        leaves, sizes = _pytree.tree_leaves(batch), dict[str, int]()
+        return len(leaves) == len(self._takes) and all(
+            take.fits(leaf, sizes) for take, leaf in zip(self._takes, leaves, strict=True)
+        )
 
     def _made(self, batch: Any) -> Callable[[Any], Any]:
         free = _pytree.tree_map(
             lambda leaf: {0: torch.export.Dim.AUTO} if isinstance(leaf, torch.Tensor) and leaf.dim() else None, batch
         )
+        # torch puts a module's numbers back when it has traced it, so they are looked at when forward ends
+        before, after = in_python(self.module, host=False), dict[str, Any]()
+        look = self.module.register_forward_hook(lambda *_: after.update(in_python(self.module, host=False)))
         try:
             program = torch.export.export(self.module, (batch,), dynamic_shapes=(free,))
             graph = program.module()
@@ -166,15 +192,50 @@ class Exported:
                 "graph=compile",
                 kind="mismatch",
             ) from error
+        finally:
+            look.remove()
+        refuse_changes(before, after or in_python(self.module, host=False), "graph=export")
         _same_tensors(self.module, graph)
         self.program = program
-        # a size torch had to fix is in the program's inputs as a number
-        shapes = [
-            node.meta["val"].shape for node in program.graph.nodes if node.name in program.graph_signature.user_inputs
-        ]
-        if not any(isinstance(shape[0], torch.SymInt) for shape in shapes if len(shape)):
-            self._fixed = signature(batch)
+        self._takes = _inputs(program, batch)
         return graph
+
+
+class _Input:
+    """One leaf of the batches a program takes. A size torch had to fix is in the program's inputs as a number, a free one as a name,
+    which all inputs of that size share."""
+
+    def __init__(self, leaf: Any, size: Any, ranges: dict[str, tuple[int, int]]) -> None:
+        self._leaf = (leaf.dtype, leaf.shape[1:], leaf.dim()) if isinstance(leaf, torch.Tensor) else repr(leaf)
+        self._fixed = len(leaf) if isinstance(leaf, torch.Tensor) and leaf.dim() and str(size) not in ranges else None
+        self._name = str(size)
+        self._least, self._most = ranges.get(self._name, (0, 0))
+
+    def fits(self, leaf: Any, sizes: dict[str, int]) -> bool:
+        """`sizes`: what the names stand for in this batch, as far as it was looked at."""
+        if not isinstance(leaf, torch.Tensor):
+            return repr(leaf) == self._leaf
+        if (leaf.dtype, leaf.shape[1:], leaf.dim()) != self._leaf:
+            return False
+        if not leaf.dim() or self._fixed is not None:
+            return not leaf.dim() or len(leaf) == self._fixed
+        return self._least <= len(leaf) <= self._most and sizes.setdefault(self._name, len(leaf)) == len(leaf)
+
+
+def _inputs(program: torch.export.ExportedProgram, batch: Any) -> list[_Input]:
+    found = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    names, leaves = program.graph_signature.user_inputs, _pytree.tree_leaves(batch)
+    ranges = {
+        str(name): (_whole(limits.lower), _whole(limits.upper)) for name, limits in program.range_constraints.items()
+    }
+    values = [found.get(name) if isinstance(name, str) else None for name in names]
+    sizes = [value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else None for value in values]
+    return [_Input(leaf, size, ranges) for leaf, size in zip(leaves, sizes, strict=True)]
+
+
+def _whole(limit: Any) -> int:
+    """A limit of torch's: its infinity is no number."""
+    return int(limit) if limit.is_finite and limit < sys.maxsize else sys.maxsize
 
 
 def _same_tensors(module: torch.nn.Module, graph: torch.nn.Module) -> None:

@@ -95,10 +95,12 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: Rate) -> None:
             group["betas"] = (rate.beta, group["betas"][1])
 
 
-def way(optimizer: torch.optim.Optimizer) -> str:
-    """How it runs, read from its groups, in the words of the setting."""
-    group = optimizer.param_groups[0]
-    return "fused" if group.get("fused") else "foreach" if group.get("foreach") else "single"
+def way(optimizer: torch.optim.Optimizer) -> str | None:
+    """How it runs, read from its groups, in the words of the setting; None where it has no such choice."""
+    groups = [group for group in optimizer.param_groups if "foreach" in group]
+    if not groups:  # SparseAdam alone has one way only, so no way was left out
+        return None
+    return "fused" if groups[0].get("fused") else "foreach" if groups[0]["foreach"] else "single"
 
 
 def classes(optimizer: torch.optim.Optimizer) -> dict[str, str]:
