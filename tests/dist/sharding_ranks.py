@@ -106,16 +106,19 @@ class _Nobody:
 
 
 def trained(what: Task, world: World, **asked: Any) -> tuple[Parts, dict[str, Any]]:
-    """As `run_training` does it, less processes and files."""
+    """As `run_training` does it, less processes and files. Graphs are made by torch's quick compiler: the same graphs, without C++."""
     words: dict[str, Any] = {
         "on": f"1x{world.size}", "threads": 1, "device": "cpu", "update": "single", "weight_decay": 0.0, "batch": BATCH,
-        "epochs": EPOCHS, "precision": "fp64", "lr": 0.05, "log_every": 1, **asked,
+        "epochs": EPOCHS, "precision": "fp64", "lr": 0.05, "log_every": 1, "graph_of": "model", **asked,
     }  # fmt: skip
     spec = Spec(task=what.name, **words)
     parts = assemble(
         spec, what, load_data(spec, what, rank=world.rank), world, Stopwatch("startup"), (None, "not asked")
     )
     check(spec, read_back(parts))
+    if spec.graph == "compile":
+        torch._dynamo.reset()  # a process of a real run compiles one step only
+        cast("Any", parts.step)._compiler.backend = "aot_eager"
     total = train(parts, cast("Observer", _Nobody()))
     seen = {**read_back(parts), "accumulate": agree(parts.step.num_micro(), world)[1], "score": total.means()}
     if spec.remat != "none":
@@ -168,7 +171,7 @@ class Ranks:
             "unused": bool(mine["unused.weight"].equal(start["unused.weight"])) if "unused.weight" in start else None,
             "moved": distance({"": start["head.weight"]}, {"": weights["head.weight"]}),
             "exchange": seen["exchange"], "recomputed": seen.get("recomputed"),
-            "applied": {name: seen[name] for name in ("sharding", "remat", "precision", "dtypes")},
+            "applied": {name: seen[name] for name in ("sharding", "remat", "precision", "dtypes", "graph", "graph_of")},
             "traffic": parts.traffic.per_step(),
             "met": parts.arrivals.num, "sent": self.world.sent.num - before,
             "cut": sum(hasattr(parameter, "to_local") for parameter in parts.model.parameters()),
@@ -369,6 +372,10 @@ def _refusals(ranks: Ranks) -> dict[str, str]:
 
 
 CASES: dict[str, Callable[[Ranks], Any]] = {
+    "none-sgd": lambda r: r.parity({"accumulate": 4}, **SGD),
+    "none-compile": lambda r: r.parity({"graph": "compile"}, task(Walked), **SGD),
+    "ddp-compile": lambda r: r.parity({"graph": "compile", "sharding": "ddp"}, task(Walked), **SGD),
+    "none-export": lambda r: r.parity({"graph": "export"}, task(Walked), **SGD),
     "ddp-sgd": lambda r: r.parity({"sharding": "ddp", "accumulate": 3}, **SGD),
     "ddp-adamw": lambda r: r.parity({"sharding": "ddp", "remat": "selective"}, **ADAMW),
     "ddp-options": lambda r: r.parity({"sharding": "ddp", "bucket_mb": 1e-4, "bucket_view": True, "accumulate": 2}, **ADAMW),

@@ -22,7 +22,7 @@ RANKS = Path(__file__).parent / "sharding_ranks.py"
 GATE = 1e-12
 SIZES = (2, 3)
 PARITY = (
-    "ddp-sgd", "ddp-adamw", "ddp-options", "fsdp-sgd", "fsdp-adamw", "fsdp-fused", "fsdp-one-unit", "fsdp-nested",
+    "none-sgd", "ddp-sgd", "ddp-adamw", "ddp-options", "fsdp-sgd", "fsdp-adamw", "fsdp-fused", "fsdp-one-unit", "fsdp-nested",
 )  # fmt: skip
 Seen = dict[str, Any]
 
@@ -57,6 +57,16 @@ def test_the_model_of_one_process(seen: dict[int, list[Seen]], case: str, size: 
             "after an evaluation all parameters are parts again"
         )
         assert row["met"] > 0 and row["sent"] >= row["met"] and row["communication_s"] > 0
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("case", ["none-compile", "ddp-compile", "none-export"])
+def test_a_graph_trains_the_model_of_one_process(seen: dict[int, list[Seen]], case: str, size: int) -> None:
+    for rank in seen[size]:
+        row = rank[case]
+        assert row["applied"]["graph"] == case.partition("-")[2] and row["applied"]["graph_of"] == "model"
+        assert row["distance"] <= GATE and row["moved"] > 0.01
+        assert row["loss"][1] == pytest.approx(row["loss"][0], rel=1e-12)
 
 
 @pytest.mark.parametrize("case", ["ddp-sgd", "fsdp-sgd", "fsdp-adamw"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from paceline.analysis import cells, formats, metrics
 from paceline.analysis.attribution import points
@@ -111,6 +112,10 @@ def findings(study: StudyRecord) -> StudyFindings:
     table = metrics.table(records, {name for cell in study.plan.cells for name in cell.reference})
     if len({record.spec.get("target") for record in records}) > 1:  # times to different targets are no race
         table = tuple(metric for metric in table if metric.name != metrics.TO_TARGET)
+    asked = {
+        conclusion.metric for conclusion in study.plan.conclusions
+    }  # what a report speaks of is what its reader looks for
+    table = tuple(replace(metric, main=metric.main or metric.name in asked) for metric in table)
     by_name = {metric.name: metric for metric in table}
     found = tuple(cells.finding(cell, table) for cell in study.cells)
     comparisons = tuple(compare(_questions(study, by_name)))

@@ -98,7 +98,6 @@ class ModelGraphStep:
         return self.compiles.num
 
     def finish(self) -> dict[str, Any] | None:
-        self.close()
         eager = 0 if self._exported is None else self._exported.num_eager
         return {
             "of": MODEL,

@@ -45,7 +45,7 @@ class Step(Protocol):
         ...
 
     def finish(self) -> dict[str, Any] | None:
-        """After the last step: what making its graphs took, where it has any; it keeps nothing open."""
+        """After the last step: what making its graphs took, where it has any."""
         ...
 
     def close(self) -> None:

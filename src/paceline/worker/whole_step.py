@@ -208,10 +208,6 @@ class CompiledStep(WholeStep):
     def is_made(self) -> bool:
         return super().is_made and self.compiles.graphs > 0
 
-    def finish(self) -> dict[str, Any] | None:
-        self.close()
-        return super().finish()
-
     def close(self) -> None:
         self._compiler.close()
 
