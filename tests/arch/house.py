@@ -34,7 +34,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "__init__": ("records", "commands", "worker"),
     # the worker: one process per rank. `worker` itself is the files at the top of the wing, which see all of it.
     "worker": (*GROUND, *WING),
-    "worker.world": GROUND,
+    "worker.world": (*GROUND, "worker.kernels"),  # ranks of one machine talk through memory, by a kernel of ours
     "worker.tasks": GROUND,
     "worker.kernels": GROUND,
     "worker.transform": (*GROUND, "worker.world"),
@@ -142,6 +142,7 @@ DOORS = (
             "worker/spawn.py": "launcher=spawn means torch's own mother process, which is what is being measured",
             "commands/cluster.py": "`cluster on NODE` becomes the command it was given: exec, with the user's own terminal",
             "worker/tasks/": "a DataLoader starts its workers, and has to be told how",
+            "worker/kernels/build.py": "asks the machine's C++ compiler for a library, once a machine",
         },
     ),
     Door(
@@ -152,6 +153,7 @@ DOORS = (
             "worker/world/env.py": "the door for rank variables",
             "launch/supervise.py": "the door for a child's environment",
             "launch/command.py": "the environment a question is asked in",
+            "base/cache.py": "where the user's caches are",
         },
     ),
     Door(

@@ -106,8 +106,11 @@ def judge(ranks: Sequence[_Rank], run: RunDir, ended: Ended) -> Outcome:
     for end in ended.exits:
         if end.code < 0 and not end.ours:
             return by_signal(end.who if end.rank is None else f"rank {end.rank}", end.code)
-    launcher = [event for path in run.launcher_files() for event in read(path) if isinstance(event, Broke)]
-    broken = [rank.broke for rank in ranks if rank.broke] + launcher
+    # A launcher that started too many processes: the first to say so may be one that should not exist.
+    own = {run.events(rank.rank) for rank in ranks}
+    others = [*run.launcher_files(), *(path for path in run.event_files() if path not in own)]
+    broken = [rank.broke for rank in ranks if rank.broke]
+    broken += [event for path in others for event in read(path) if isinstance(event, Broke)]
     causes = [event for event in broken if event.kind != "peer"]
     if causes:
         first = min(causes, key=lambda event: event.t)

@@ -89,6 +89,8 @@ def complete(spec: Spec, asked: Mapping[str, Any], known: Known) -> Spec:
         change["update"] = "foreach" if change.get("device", spec.device) == "cuda" else "single"
         if is_step(as_graph := spec.model_copy(update=change)):
             change["update"] = step_ways(as_graph)[0]
+    if spec.messages == "auto":
+        change["messages"] = "backend"
     if spec.activate is not None:
         change["activate"] = str(Path(spec.activate).expanduser().resolve())
     if "shuffle" not in asked and known.train is not None and known.train.kind == "stream":

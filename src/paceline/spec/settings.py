@@ -80,6 +80,15 @@ class Process(Frozen):
         "auto", description="where the model lives; auto: cuda where there is a GPU for every process, else cpu"
     )
     threads: Count | Auto = Field("auto", description="CPU threads of each rank; auto: cores / processes, at least 1")
+    pin: Literal["none", "cores"] = Field(
+        "none",
+        description="cores: each rank keeps to as many cores as it has threads, no two to the same; none: wherever the system puts it",
+    )
+    messages: Literal["auto", "backend", "memory"] = Field(
+        "auto",
+        description="what carries gradients between ranks of one machine: the backend, or memory that they share; auto: memory where "
+        "that is possible and no backend was named",
+    )
     memory_cap: Memory | None = Field(
         None,
         description="most memory a rank may take for data, model and steps (600M, 2G), on top of what its libraries hold; unset: no cap",
@@ -215,13 +224,22 @@ class Loop(Frozen):
         description="number format; fp32, fp64, bf16-pure: of everything; fp16, bf16: of the arithmetic (mixed); tf32: of products on "
         "a GPU; fp8: of linear layers on a GPU",
     )
-    graph: Literal["eager", "compile", "export", "captured"] = Field(
+    kernel: Literal["torch", "fused", "auto"] = Field(
+        "torch",
+        description="what computes small convolutions on a CPU: torch, or our own kernel of convolution, ReLU and pooling in one; auto: "
+        "what a short trial finds quicker",
+    )
+    graph: Literal["eager", "compile", "export", "captured", "auto"] = Field(
         "eager",
-        description="operator by operator; compiled by torch.compile; exported as one graph; or a whole step as one CUDA graph",
+        description="operator by operator; compiled by torch.compile; exported as one graph; or a whole step as one CUDA graph; auto: "
+        "what a short trial finds quickest for a run of this length",
     )
     graph_of: Literal["auto", "model", "step"] = Field(
         "auto",
         description="what becomes a graph: the model, or the whole step with loss, backward pass and update; auto: step where captured",
+    )
+    graph_cache: Literal["keep", "fresh"] = Field(
+        "keep", description="what was compiled is kept for the next run, or every run compiles anew (to measure that)"
     )
     remat: Literal["none", "selective", "full"] = Field(
         "none",

@@ -107,3 +107,10 @@ def test_ranks_under_different_settings_fail(tmp_path: Path) -> None:
     write(run, 0, last="finished")
     write(run, 1, last="finished", world=1)
     assert gather(run, SPEC, ended(0, 0), fingerprint={})["kind"] == "mismatch"
+
+
+def test_a_rank_that_should_not_exist_is_heard(tmp_path: Path) -> None:
+    """A launcher started three for two, and ended the two when the third said so: its word is the only one."""
+    why = "asked for 2 processes (on=1x2), but torchrun started a world of 3: nothing was trained"
+    found = judged(tmp_path, [None, None, Broke(kind="mismatch", why=why, rank=2, t=T0 + 5)], ended(1))
+    assert (found["kind"], found["why"]) == ("mismatch", why)

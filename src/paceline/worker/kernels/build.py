@@ -1,0 +1,73 @@
+"""From a C++ source of ours to a library in memory: compiled by the machine's own compiler at first use, kept for every later run.
+
+The name of what is kept is made of everything it depends on, so a changed source, compiler or processor makes another one. No
+torch headers: a source takes plain pointers, compiles in seconds, and serves every version of torch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import platform
+import shutil
+import subprocess
+from importlib import resources
+from pathlib import Path
+
+from paceline.base.cache import cache_folder
+from paceline.base.errors import RunFailed
+from paceline.base.files import unfinished
+
+_COMPILERS = ("g++", "clang++", "c++")
+_FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fopenmp", "-march=native", "-fno-math-errno")
+_PATIENCE_S = 300
+
+
+def compiler() -> str | None:
+    """The one that would be used, where there is any."""
+    return next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+
+
+@functools.cache
+def library(name: str) -> ctypes.CDLL:
+    """The library made of `<name>.cpp` beside this file, or `RunFailed` with the reason why there is none."""
+    source = resources.files("paceline.worker.kernels").joinpath(f"{name}.cpp").read_bytes()
+    program = compiler()
+    if program is None:
+        raise RunFailed(
+            f"our own {name} kernels are compiled at first use, and there is no C++ compiler here ({', '.join(_COMPILERS)}): install "
+            "one (apt install g++)",
+            kind="mismatch",
+        )
+    path = cache_folder("kernels") / f"{name}-{_stamp(source, program)}.so"
+    if not path.exists():
+        _compile(source, program, path)
+    return ctypes.CDLL(str(path))
+
+
+def _compile(source: bytes, program: str, path: Path) -> None:
+    """Under another name until it is whole: ranks that start together may all be here."""
+    with unfinished(path) as out:
+        asked = [program, *_FLAGS, "-x", "c++", "-", "-o", str(out)]
+        done = subprocess.run(asked, input=source, capture_output=True, timeout=_PATIENCE_S)
+        if done.returncode:
+            said = next(
+                (line for line in done.stderr.decode(errors="replace").splitlines() if "error" in line), "no word"
+            )
+            raise RunFailed(f"our own kernels could not be compiled by {program}: {said[:300]}", kind="mismatch")
+
+
+def _stamp(source: bytes, program: str) -> str:
+    version = subprocess.run([program, "--version"], capture_output=True, timeout=_PATIENCE_S).stdout
+    parts = (source, version, " ".join(_FLAGS).encode(), platform.machine().encode(), _processor())
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+
+
+def _processor() -> bytes:
+    """Which instructions it has: a folder may be shared by machines that differ."""
+    try:
+        lines = Path("/proc/cpuinfo").read_bytes().splitlines()
+    except OSError:
+        return platform.processor().encode()
+    return next((line for line in lines if line.startswith((b"flags", b"Features"))), b"")
