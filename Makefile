@@ -50,10 +50,11 @@ types: $(FULL)  ## pyright: strict on the parent, basic on the worker
 arch: $(FULL)  ## the plan of the house (tests/arch) alone
 	$(PYTEST) -q tests/arch
 
-bench: $(FULL)  ## how long commands take to answer, and launchers to start; what watching costs
+bench: $(FULL)  ## how long commands take to answer, and launchers to start; what watching costs; training beside other loops
 	$(PY) benchmarks/startup.py --json
 	$(PY) benchmarks/probes.py --json
 	$(PY) benchmarks/launch.py --json
+	$(PY) benchmarks/train.py --device cpu --threads 1 --batch 32 --tasks features,mnist-convnet --json
 
 soak: $(FULL)  ## the tests marked slow, one at a time
 	$(PYTEST) -m "slow and not gpu" --timeout 3600
@@ -84,7 +85,7 @@ define install
 endef
 
 $(FULL): | $(PY)
-	$(call install,'.[dev$(comma)parquet$(comma)mpi$(comma)accelerate]',$(FULL) $(LIGHT))
+	$(call install,'.[dev$(comma)parquet$(comma)mpi$(comma)accelerate$(comma)bench]',$(FULL) $(LIGHT))
 
 $(LIGHT): | $(PY)
 	$(call install,.,$(LIGHT))

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
+from typing import Any
 
-from scipy import stats
+from paceline.analysis.stats import interval
 
 
-def ratio(base: Sequence[float], other: Sequence[float]) -> dict[str, float]:
-    """The geometric mean of paired ratios with its 95 % t interval."""
-    logs = [math.log(b / a) for a, b in zip(base, other, strict=True)]
-    mean, half = (
-        statistics.fmean(logs),
-        stats.t.ppf(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs)),
-    )
-    return {"ratio": math.exp(mean), "low": math.exp(mean - half), "high": math.exp(mean + half), "n": len(logs)}
+def ratio(base: Sequence[float], other: Sequence[float]) -> dict[str, Any]:
+    """The geometric mean of paired ratios with its 95 % t interval on the log scale; one pair has a ratio and no interval."""
+    found = interval([math.log(b / a) for a, b in zip(base, other, strict=True)])
+    low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
+    return {"ratio": math.exp(found.mean), "low": low, "high": high, "n": found.n}

@@ -10,6 +10,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -26,6 +27,8 @@ GRACE_S = 3.0  # a process that has been told to go may need a moment to be gone
 # Every process a test starts inherits this, so one that lost its parent is still found, and a test run beside ours is not.
 TAG_NAME, TAG = "PACELINE_TEST_TAG", uuid.uuid4().hex
 os.environ[TAG_NAME] = TAG
+# What is compiled is kept for the whole test run, and beside what the user keeps.
+os.environ.setdefault("PACELINE_CACHE", os.path.join(tempfile.gettempdir(), f"paceline-tests-{os.getuid()}"))
 
 # pytest writes this one itself, before each phase of each test.
 NOT_OURS = {"PYTEST_CURRENT_TEST"}

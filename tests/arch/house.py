@@ -37,7 +37,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "worker.world": (*GROUND, "worker.kernels"),  # ranks of one machine talk through memory, by a kernel of ours
     "worker.tasks": GROUND,
     "worker.kernels": GROUND,
-    "worker.transform": (*GROUND, "worker.world"),
+    "worker.transform": (*GROUND, "worker.world", "worker.kernels"),  # layers are replaced by kernels of ours
     "worker.measure": (*GROUND, "worker.world"),
     "worker.sharding": (*GROUND, "worker.world", "worker.tasks", "worker.measure", "worker.transform"),
     "worker.resilience": (*GROUND, "worker.world"),

@@ -32,6 +32,7 @@ APART: dict[str, dict[str, Any]] = {
     "wrap": {"wrap": "accelerate", "on": "1x2", "steps": 1},
     "sharding": {"sharding": "ddp", "on": "1x2", "steps": 1, "bucket_mb": 1.0, "bucket_view": True, "compress": "bf16"},
     "reshard": {"sharding": "fsdp", "reshard": False, "on": "1x2", "steps": 1},
+    "messages": {"messages": "memory", "on": "1x2", "steps": 1},
     "sync_every": {"sync_every": 2, "on": "1x2", "steps": 3, "batch": 4},
     "schedule": {
         "schedule": "step",
@@ -77,9 +78,11 @@ ELSEWHERE = {
     "price": "tests/unit/records/test_cost.py",
     "profile": "tests/e2e/test_profile.py",
     "memory_cap": "tests/e2e/test_memory_cap.py",
+    "pin": "tests/dist/test_memory.py",
     "table_split": "tests/dist/test_tables.py",
     "graph": "tests/e2e/test_graphs.py",
     "graph_of": "tests/unit/worker/test_graph_step.py",
+    "graph_cache": "tests/e2e/test_graphs.py",
 }
 
 
@@ -113,6 +116,7 @@ def test_what_was_asked_was_applied(record: paceline.Record) -> None:
     applied = record["applied"]
     for name in ("device", "threads", "precision", "buffers", "backend", "remat"):
         assert applied[name] == TOGETHER[name], name
+    assert applied["messages"] == "backend", "a backend was named, so it carries them"
     assert applied["world_size"] == 2
     assert applied["dtypes"] == {"parameters": ["float64"], "compute": ["float64"]}
     assert applied["optimizer"] == {
@@ -153,6 +157,7 @@ def test_settings_of_their_own(name: str, tmp_path: Path) -> None:
         "sharding": applied["sharding"] == "ddp"
         and [exchange[name] for name in ("bucket_mb", "bucket_view", "compress")] == [1.0, True, "bf16"],
         "reshard": applied["sharding"] == "fsdp" and exchange.get("reshard") is False,
+        "messages": applied["messages"] == "memory" and applied["backend"] == "gloo",
         "sync_every": exchange.get("sync_every") == 2,
         # two steps an epoch; lr 0.1 for a batch of 4 is 0.2 for 8, halved after two epochs; the first epoch ends half way up
         "schedule": [row["lr"] for row in run["history"]] == [0.1, 0.2, 0.1, 0.1],

@@ -57,7 +57,13 @@ def main(rank: int, folder: Path) -> None:
         watch.switch("data")
     arrivals.exchange()
     found = arrivals.split(dict(watch.parts))
-    answer = {"off_s": off, "trip_s": clocks.round_trip_s, "slept_s": slept, "ahead_s": clocks.ahead_s, **arrivals.late()}
+    answer = {
+        "off_s": off,
+        "trip_s": clocks.round_trip_s,
+        "slept_s": slept,
+        "ahead_s": clocks.ahead_s,
+        **arrivals.late(),
+    }
     answer |= {name: found[name] for name in ("waiting", "transfer")}
     silent = module.Arrivals(world, watch)
     watch.switch(COMMUNICATION)  # they meet, and nothing is said

@@ -22,7 +22,8 @@ from torch import nn
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
-from paceline.worker.assemble import Parts, assemble, check, check_steps, load_data, read_back
+from paceline.worker.assemble import Parts, assemble, check, check_steps, read_back
+from paceline.worker.feeds import load_data
 from paceline.worker.loop import train
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.observer import Observer
@@ -109,7 +110,7 @@ def trained(what: Task, world: World, **asked: Any) -> tuple[Parts, dict[str, An
     """As `run_training` does it, less processes and files. Graphs are made by torch's quick compiler: the same graphs, without C++."""
     words: dict[str, Any] = {
         "on": f"1x{world.size}", "threads": 1, "device": "cpu", "update": "single", "weight_decay": 0.0, "batch": BATCH,
-        "epochs": EPOCHS, "precision": "fp64", "lr": 0.05, "log_every": 1, "graph_of": "model", **asked,
+        "epochs": EPOCHS, "precision": "fp64", "lr": 0.05, "log_every": 1, "graph_of": "model", "messages": "backend", **asked,
     }  # fmt: skip
     spec = Spec(task=what.name, **words)
     parts = assemble(

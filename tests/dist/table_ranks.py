@@ -25,11 +25,14 @@ from torch import Tensor, nn
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
-from paceline.worker.assemble import Parts, assemble, check, load_data, read_back
+from paceline.worker.assemble import Parts, assemble, check, read_back
 from paceline.worker.evaluate import evaluate
+from paceline.worker.feeds import load_data
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.tally import LOSS, Tally
 from paceline.worker.resilience.weights import fingerprint, restore, save
+from paceline.worker.step import Fed
+from paceline.worker.tasks.feed import batches
 from paceline.worker.tasks.load import load_task
 from paceline.worker.tasks.order import micro_pieces, training_pieces
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
@@ -87,7 +90,7 @@ class Ranks:
     def parts(self, task: Task, *, alone: bool = False, **settings: Any) -> Parts:
         given: dict[str, Any] = {
             "task": task.name, "on": "1x1" if alone else f"1x{self.size}", "threads": 1, "device": "cpu", "weight_decay": 0.0,
-            "update": "single", "precision": "fp64", "batch": 13, "lr": 0.05, "steps": STEPS, "epochs": None,
+            "update": "single", "precision": "fp64", "batch": 13, "lr": 0.05, "steps": STEPS, "epochs": None, "messages": "backend",
         }  # fmt: skip
         if alone:
             settings = {name: value for name, value in settings.items() if name not in OURS}
@@ -107,12 +110,12 @@ class Ranks:
         for number in range(num):
             piece = pieces[number % len(pieces)]
             micro = micro_pieces(piece, parts.spec.accumulate)
-            batches = parts.train.batches([replace(piece, ids=ids) for ids in micro])
+            fetched = batches(parts.train, [replace(piece, ids=ids) for ids in micro])
             fed = [
                 (batch, len(ids), index + 1 == len(micro))
-                for index, (batch, ids) in enumerate(zip(batches, micro, strict=True))
+                for index, (batch, ids) in enumerate(zip(fetched, micro, strict=True))
             ]
-            parts.step(iter(fed), tally)
+            parts.step(Fed(iter(fed)), tally)
         parts.sharding.one_model()
         return tally.means()[LOSS] or 0.0
 

@@ -28,4 +28,7 @@ def test_a_clock_five_seconds_ahead_and_drifting(tmp_path: Path) -> None:
     assert second["lag_s"] == pytest.approx(second["slept_s"], rel=0.15) and second["behind"] == 10
     assert first["transfer"] >= 0 and second["transfer"] > 0
     for rank in (first, second):
-        assert rank["silent"] == "2 ranks trained and met 1 times, but only 0 messages went between them: they may have trained 2 models"
+        assert (
+            rank["silent"]
+            == "2 ranks trained and met 1 times, but only 0 messages went between them: they may have trained 2 models"
+        )

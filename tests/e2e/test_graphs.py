@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,8 +26,9 @@ def test_a_compiled_run_says_what_was_compiled_and_what_it_cost(
     )
     monkeypatch.setenv("TMPDIR", str(own))
     record = paceline.run(
-        "features", out=tmp_path / "run", graph="compile", steps=30, num_train=600, num_test=100, batch=64, threads=1
-    )
+        "features", out=tmp_path / "run", graph="compile", graph_cache="fresh", steps=30, num_train=600, num_test=100, batch=64,
+        threads=1,
+    )  # fmt: skip
     assert record.completed, record.why
     explained(record)
     applied, graph, parts = record["applied"], record["graph"], record.time["parts"]
@@ -37,7 +39,38 @@ def test_a_compiled_run_says_what_was_compiled_and_what_it_cost(
     assert parts["step"] is None and parts["backward"] > 0, "its phases are told apart as ever"
     timed = sum(event.seconds for _, event in record.events() if isinstance(event, Mark))
     assert timed + parts["compile"] <= record.time["training_s"], "throughput is of the steps alone"
+    assert graph["cache"] == "fresh"
     assert not list(own.glob("tmp*")), "it compiles in a folder of its own, and takes it away"
+
+
+def test_a_step_is_compiled_once_for_all_its_runs(tmp_path: Path) -> None:
+    """The second run finds what the first one made, the short last batch is compiled for neither, and the weights are the same."""
+    asked: dict[str, Any] = {
+        "graph": "compile", "graph_of": "step", "epochs": 2, "num_train": 600, "num_test": 100, "batch": 64, "threads": 1,
+    }  # fmt: skip
+    records = [paceline.run("features", out=tmp_path / name, **asked) for name in ("one", "two")]
+    for record in records:
+        assert record.completed, record.why
+        explained(record)
+        assert (record["applied"]["graph"], record["applied"]["graph_of"]) == ("compile", "step")
+        graph = record["graph"]
+        assert (graph["graphs"], graph["recompiles"], graph["eager_steps"]) == (1, 0, 3), (
+            "the first step, two short batches"
+        )
+        assert record.test["evaluated"] == record.test["of"] == 100
+    assert records[1]["graph"]["cache"] == "hit"
+    assert records[0]["weights_hash"] == records[1]["weights_hash"]
+
+
+def test_a_trial_decides_before_the_run(tmp_path: Path) -> None:
+    """So short a run is eager, and its record says what was tried for it."""
+    record = paceline.run(
+        "features", out=tmp_path / "run", graph="auto", steps=40, num_train=600, num_test=100, threads=1
+    )
+    assert record.completed, record.why
+    assert record.spec["graph"] == record["applied"]["graph"] == "eager"
+    assert record.spec["chosen"]["steps_of_the_run"] == 40
+    assert [row["graph"] for row in record.spec["chosen"]["ways"]] == ["eager"]
 
 
 SHUT = """
@@ -67,7 +100,9 @@ def test_a_failed_run_takes_its_compilers_folder_away_too(tmp_path: Path, monkey
         "TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}")
     )
     monkeypatch.setenv("TMPDIR", str(own))
-    record = paceline.run(str(task), out=tmp_path / "run", graph="compile", steps=3, batch=32, threads=1)
+    record = paceline.run(
+        str(task), out=tmp_path / "run", graph="compile", graph_cache="fresh", steps=3, batch=32, threads=1
+    )
     assert (record.outcome, record.kind) == ("failed", "mismatch")
     assert "torch made no graph of any part of the model: Skip inlining" in str(record.why)
     assert not list(own.glob("tmp*"))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def age_s() -> float:
@@ -46,3 +47,9 @@ def die_with_parent(supervisor: int | None = None) -> None:
 
         if supervisor not in [process.pid for process in psutil.Process().parents()]:
             os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """From now on what our descendants leave behind is our child, and not the system's: nothing they start can get away from us."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -57,10 +57,19 @@ def run(
     out: Out = None,
 ) -> None:
     """Train one task under one set of settings, and say what happened on every rank."""
+    from paceline.commands import run
+
+    with run.warmed() as warm:
+        _run(task, words, warm, as_json=as_json, dry_run=dry_run, detach=detach, out=out)
+
+
+def _run(
+    task: str, words: list[str] | None, warm: Any, *, as_json: bool, dry_run: bool, detach: bool, out: Path | None
+) -> None:
     from paceline.commands import prepare, run, watching
 
     try:
-        what = run.ready(task, prepare.words(words or []), out=out, began_t=time.time() - age_s())
+        what = run.ready(task, prepare.words(words or []), out=out, began_t=time.time() - age_s(), warm=warm)
     except PacelineError as error:
         if as_json:  # a script gets its document whatever happens
             print_json(run.refused(task, words or [], error))
@@ -85,7 +94,7 @@ def run(
         raise typer.Exit(0 if submitted["outcome"] == "submitted" else 1)
     try:
         with watching.Single(_stderr, what) as watcher:
-            record = run.start(what, tick=watcher.tick, leave=lambda jobs: _leave(jobs, watcher.hush))
+            record = run.start(what, tick=watcher.tick, leave=lambda jobs: _leave(jobs, watcher.hush), warm=warm)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; what the ranks wrote so far is in {what.run.path}") from None
     if as_json:
@@ -120,14 +129,25 @@ def study(
     dry_run: DryRun = False,
 ) -> None:
     """Run a matrix of settings with repeats, resuming where it stopped, and report what the figures show."""
-    from paceline.commands import prepare, show, study, watching
+    from paceline.commands import prepare, study
 
     typed = prepare.words(words or [])
     budget_s = study.seconds(budget) if budget is not None else None
-    try:
-        what = study.ready(name, typed, repeats=repeats, quick=quick, out=out)
-    except KeyboardInterrupt:
-        raise Interrupted(_TOO_EARLY) from None
+    with study.warmed() as warm:
+        try:
+            what = study.ready(name, typed, repeats=repeats, quick=quick, out=out, warm=warm)
+        except KeyboardInterrupt:
+            raise Interrupted(_TOO_EARLY) from None
+        _study(
+            what, warm, budget_s=budget_s, repeats=repeats, retry=retry, detach=detach, as_json=as_json, dry_run=dry_run
+        )
+
+
+def _study(
+    what: Any, warm: Any, *, budget_s: float | None, repeats: int | None, retry: bool, detach: bool, as_json: bool, dry_run: bool
+) -> None:  # fmt: skip
+    from paceline.commands import show, study, watching
+
     if dry_run:
         if as_json:
             print_json(what.expanded.plan.model_dump(mode="json", by_alias=True))
@@ -143,11 +163,11 @@ def study(
                 raise typer.Exit(1)
             return
         try:
-            what, look = study.look_ahead(what, budget_s=budget_s, most=repeats)
+            what, look = study.look_ahead(what, budget_s=budget_s, most=repeats, warm=warm)
             with watching.Many(_stderr, what, look, retry=retry) as watcher:
                 reported = study.start(
-                    what, watcher, retry=retry, deadline_s=budget_s, leave=lambda jobs: _leave(jobs, watcher.hush)
-                )
+                    what, watcher, retry=retry, deadline_s=budget_s, leave=lambda jobs: _leave(jobs, watcher.hush), warm=warm
+                )  # fmt: skip
         except KeyboardInterrupt:
             raise Interrupted("interrupted; nothing finished is lost: the same command goes on from here") from None
     if as_json:

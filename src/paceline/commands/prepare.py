@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,8 @@ from typing import Any
 from paceline.base.errors import BadInput, RunFailed
 from paceline.base.files import scratch
 from paceline.base.names import nearest
+from paceline.commands.trial import Way, chosen, possible, ways
+from paceline.launch.warm import Warm
 from paceline.records.facts import TaskFacts
 from paceline.records.layout import RunDir
 from paceline.spec import settings
@@ -41,10 +44,14 @@ def words(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
+_TRIED = {"graph": "eager", "kernel": "torch"}  # settings that a trial may decide, and what they are unless said
+
+
 class Looks:
     """The describe jobs of one command, each made once: a study asks for the same task again and again."""
 
-    def __init__(self) -> None:
+    def __init__(self, warm: Warm | None = None) -> None:
+        self.warm = warm
         self._found: dict[str, TaskFacts] = {}
         self.seconds = 0.0
 
@@ -69,7 +76,7 @@ class Looks:
             with scratch() as folder:
                 self._found[key] = describe(
                     task, params, data=given.data, seed=given.seed, timeout_s=given.timeout, run=RunDir(folder / "describe"),
-                    outline=given.sharding == "embedding",
+                    outline=given.sharding == "embedding", warm=self.warm,
                 )  # fmt: skip
             self.seconds += time.monotonic() - began
         return self._found[key]
@@ -105,6 +112,39 @@ class Prepared:
         wrong = check_values(own) + wrong
         if wrong:
             raise BadInput(wrong)
+        graph, kernel = (str({**self.defaults, **own}.get(name, usual)) for name, usual in _TRIED.items())
+        if "auto" in (graph, kernel):
+            return self._tried(own, rest, graph=graph, kernel=kernel, look=look)
+        return self._certain(own, rest, values, look=look)
+
+    def _tried(self, own: Mapping[str, Any], rest: Mapping[str, Any], *, graph: str, kernel: str, look: bool) -> Spec:
+        """A trial decides, among what the rules allow; without a look, what is certain anyway: the first of them."""
+
+        def spec(way: Way) -> Spec:
+            mine = {
+                **own,
+                **way,
+                "graph_of": own.get("graph_of", "auto") if way["graph_of"] == "auto" else way["graph_of"],
+            }
+            return self.spec({**mine, **rest}, look=look)
+
+        if own.get("graph_of", "auto") != "auto" and graph == "auto":
+            raise BadInput(f"graph_of={own['graph_of']} with graph=auto: the trial decides both; leave graph_of out")
+        device = str(own.get("device", "auto"))
+        device = ("cuda" if self.known.host.usable_gpus else "cpu") if device == "auto" else device
+        plain, *others = possible(ways(graph, kernel, device), spec)
+        if plain.in_queue:
+            raise BadInput(
+                f"graph={graph} kernel={kernel} with launcher={plain.launcher}: the trial would run on this machine, and the job on "
+                "others; say which graph and kernel it should be"
+            )
+        if not look or not others:
+            return plain
+        host = f"{self.known.host.cores} {platform.machine()} {platform.node()}"
+        taken, found = chosen(plain, others, warm=self.looks.warm, host=host)
+        return taken.model_copy(update={"chosen": found})
+
+    def _certain(self, own: Mapping[str, Any], rest: dict[str, Any], values: dict[str, Any], *, look: bool) -> Spec:
         spec = self._resolved(own, values, self.known)
         facts = self.looks.before(rest, spec)
         if look and facts is None and spec.precision in NEED_FACTS:
@@ -125,17 +165,20 @@ class Prepared:
         )
 
 
-def prepare(task: str, asked: Mapping[str, Any]) -> Prepared:
-    """`asked` is only looked at for what a user's task must be described with: its parameters, data and time limit."""
+def prepare(task: str, asked: Mapping[str, Any], *, warm: Warm | None = None) -> Prepared:
+    """`asked` is only looked at for what a user's task must be described with: its parameters, data and time limit.
+
+    `warm`: where the jobs that look may be forked from, and the ranks after them.
+    """
     host = here()
     if task in BUILTIN:
         entry = BUILTIN[task]
         known = Known(host, DataShape("tensors"), tensor_plan=entry.tensor_plan, tables=entry.tables)
-        return Prepared(task, entry.params, entry.defaults, known)
-    return _prepare_file(task, asked, host)
+        return Prepared(task, entry.params, entry.defaults, known, looks=Looks(warm))
+    return _prepare_file(task, asked, host, warm)
 
 
-def _prepare_file(task: str, asked: Mapping[str, Any], host: Host) -> Prepared:
+def _prepare_file(task: str, asked: Mapping[str, Any], host: Host, warm: Warm | None) -> Prepared:
     path, wanted = _task_path(task)
     own, rest = split(asked)
     wrong = check_values(own)
@@ -145,7 +188,7 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host) -> Prepared:
     if host.torch is None:
         raise BadInput("training needs torch, and it is not installed in this Python: pip install torch")
     name = f"{path}:{wanted}" if wanted else str(path)
-    looks = Looks()
+    looks = Looks(warm)
     facts = looks.at(name, rest, given)
     known = Known(host, DataShape(facts.train.kind), facts.knows_better, tensor_plan=facts.has_tensor_plan)
     return Prepared(name, facts.params, facts.defaults, known, facts.source_sha256, looks)

@@ -16,7 +16,8 @@ from paceline.base.errors import BadInput, Interrupted, PacelineError
 from paceline.commands.prepare import Prepared, prepare
 from paceline.commands.profile import write_page
 from paceline.launch.plan import Plan
-from paceline.launch.supervise import Tick
+from paceline.launch.supervise import Tick, warmed
+from paceline.launch.warm import Warm
 from paceline.records.gather import refusal
 from paceline.records.layout import RunDir
 from paceline.records.record import Record, load
@@ -49,10 +50,11 @@ def fresh_folder(task: str) -> Path:
 
 
 def ready(
-    task: str, asked: Mapping[str, Any], *, out: str | PathLike[str] | None = None, began_t: float | None = None
-) -> Ready:
+    task: str, asked: Mapping[str, Any], *, out: str | PathLike[str] | None = None, began_t: float | None = None,
+    warm: Warm | None = None,
+) -> Ready:  # fmt: skip
     _one_value_each(asked)
-    prepared = prepare(task, asked)
+    prepared = prepare(task, asked, warm=warm)
     spec = prepared.spec(asked)
     run = RunDir(Path(out).resolve() if out is not None else fresh_folder(task).resolve())
     if not str(run.path).isprintable():
@@ -88,10 +90,10 @@ def refused(task: str, words: Sequence[str], error: PacelineError) -> dict[str, 
 Leave = Callable[[list[int]], bool]  # asked on an interruption: leave these jobs in the queue?
 
 
-def start(what: Ready, *, tick: Tick | None = None, leave: Leave | None = None) -> Record:
+def start(what: Ready, *, tick: Tick | None = None, leave: Leave | None = None, warm: Warm | None = None) -> Record:
     try:
         since = None if what.began_t is None else Since(what.began_t, what.prepared.described_s)
-        record = once(what.spec, what.run, tick=tick, facts=what.prepared.facts, since=since)
+        record = once(what.spec, what.run, tick=tick, facts=what.prepared.facts, since=since, warm=warm)
         write_page(record)
         return record
     except KeyboardInterrupt:
@@ -150,4 +152,5 @@ def run(task: str | PathLike[str], *, out: str | PathLike[str] | None = None, **
     >>> record.test["accuracy"]  # doctest: +SKIP
     """
     asked = {name: value for name, value in settings.items() if value is not None}
-    return start(ready(os.fspath(task), asked, out=out, began_t=time.time()))
+    with warmed() as warm:
+        return start(ready(os.fspath(task), asked, out=out, began_t=time.time(), warm=warm), warm=warm)

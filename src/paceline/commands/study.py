@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from paceline.base.names import unknown
 from paceline.commands.prepare import Prepared, prepare
 from paceline.commands.report import Reported, read, write_html
 from paceline.commands.run import RUNS, Leave, settle
+from paceline.launch.supervise import warmed
+from paceline.launch.warm import Warm
 from paceline.records.layout import StudyDir
 from paceline.records.record import Record
 from paceline.spec import study as studies
@@ -31,11 +34,11 @@ from paceline.study.expand import Expanded, expand
 from paceline.study.queued import pick_up
 
 
-def shipped() -> dict[str, StudyFile]:
-    """The studies that come with Paceline, by name."""
+def shipped(*only: str) -> dict[str, StudyFile]:
+    """The studies that come with Paceline, by name; a study's file has its name, so one of them is found without reading all."""
     found: dict[str, StudyFile] = {}
     for item in sorted(files("paceline.study").joinpath("shipped").iterdir(), key=lambda item: item.name):
-        if item.name.endswith(".yaml"):
+        if item.name.endswith(".yaml") and (not only or item.name.removesuffix(".yaml") in only):
             file = studies.parse(yaml.read(item.read_text(encoding="utf-8"), path=item.name))
             found[file.study] = file
     return found
@@ -45,15 +48,15 @@ def find(name: str, words: Mapping[str, str]) -> StudyFile:
     """A shipped study, a file, or a task with comma sweeps."""
     if name.endswith((".yaml", ".yml")):
         return studies.load(Path(name))
-    if name in (known := shipped()):
-        return known[name]
+    if named := shipped(name):
+        return named[name]
     file = task_file(name)
     if name in BUILTIN or file:
         swept = [key for key, text in words.items() if "," in text]
         stem = Path(file[0]).stem if file else name
         folder = re.sub(r"[^A-Za-z0-9.-]+", "_", "_".join([stem, *swept])).strip("_.-") or "study"
         return StudyFile(study=folder, task=name, about=f"{stem} over {', '.join(swept) or 'nothing'}")
-    raise BadInput(unknown("study or task", name, [*known, *BUILTIN]) + "; or give a file.yaml or file.py")
+    raise BadInput(unknown("study or task", name, [*shipped(), *BUILTIN]) + "; or give a file.yaml or file.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ def ready(
     repeats: int | None = None,
     quick: bool = False,
     out: str | PathLike[str] | None = None,
+    warm: Warm | None = None,
 ) -> Ready:
     file = find(name, words)
     if quick:
@@ -101,7 +105,7 @@ def ready(
         raise BadInput(
             "machine=: only a single run can be started on each machine by hand; for a study use a slurm+ launcher"
         )
-    prepared = prepare(file.task, first)
+    prepared = prepare(file.task, first, warm=warm)
     folder = StudyDir(Path(out).resolve() if out is not None else (RUNS / file.study).resolve())
     return Ready(file, prepared, _expand(file, prepared, quick=quick), folder)
 
@@ -125,10 +129,13 @@ def fit(what: Ready, budget_s: float, look: Outlook, *, most: int | None) -> Rea
     return Ready(file, what.prepared, _expand(file, what.prepared, quick=what.expanded.plan.quick), what.folder)
 
 
-def look_ahead(what: Ready, *, budget_s: float | None = None, most: int | None = None) -> tuple[Ready, Outlook]:
+def look_ahead(
+    what: Ready, *, budget_s: float | None = None, most: int | None = None, warm: Warm | None = None
+) -> tuple[Ready, Outlook]:
     """How long it will probably take; with a budget, the study cut to it."""
     firsts = {label: specs[0] for label, specs in what.expanded.specs.items()}
-    look = outlook(what.folder, firsts, what.done(), baseline=what.expanded.plan.baseline)
+    _warm_up(warm, [turn for turn in what.all_turns() if not turn.run.finished])
+    look = outlook(what.folder, firsts, what.done(), baseline=what.expanded.plan.baseline, warm=warm)
     return (what if budget_s is None else fit(what, budget_s, look, most=most)), look
 
 
@@ -153,13 +160,27 @@ def hold(what: Ready) -> Any:
     return locked(what.folder.lock, why=f"{what.folder.path}: another paceline study is running in this folder")
 
 
+def _warm_up(warm: Warm | None, coming: list[Turn]) -> None:
+    """Begun while the study still plans. It imports on one core; meanwhile we do so on another, which later would be waited for:
+    what the report needs. In the time of a run it would be in the run's way."""
+    if warm is None or warm.started or not any(turn.spec.launcher == "local" for turn in coming):
+        return
+    warm.start()
+    from paceline.report import drawing
+
+    importlib.import_module("scipy.stats")
+    drawing.get_ready()
+
+
 def start(
-    what: Ready, watcher: Watcher, *, retry: bool = False, deadline_s: float | None = None, leave: Leave | None = None
-) -> Reported:
+    what: Ready, watcher: Watcher, *, retry: bool = False, deadline_s: float | None = None, leave: Leave | None = None,
+    warm: Warm | None = None,
+) -> Reported:  # fmt: skip
     """Run what is not done yet and report on all of it; an interruption still leaves a report of what there is."""
     coming = _coming(what, retry=retry)
+    _warm_up(warm, coming)
     try:
-        run_all(coming, watcher, facts=what.prepared.facts, deadline_s=deadline_s)
+        run_all(coming, watcher, facts=what.prepared.facts, deadline_s=deadline_s, warm=warm)
     except KeyboardInterrupt:
         left = sum(not turn.run.finished for turn in what.all_turns())
         write_html(read(what.folder.path), what.folder.html)
@@ -229,11 +250,11 @@ def run_study(
 
     >>> paceline.run_study("mnist-convnet", on=["1x1", "1x2"], epochs=1, repeats=3)  # doctest: +SKIP
     """
-    what = ready(
-        os.fspath(name), {key: _word(value) for key, value in settings.items()}, repeats=repeats, quick=quick, out=out
-    )
-    with hold(what):
-        return start(what, Quiet())
+    words = {key: _word(value) for key, value in settings.items()}
+    with warmed() as warm:
+        what = ready(os.fspath(name), words, repeats=repeats, quick=quick, out=out, warm=warm)
+        with hold(what):
+            return start(what, Quiet(), warm=warm)
 
 
 def _word(value: Any) -> str:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import psutil
@@ -21,16 +21,19 @@ import psutil
 from paceline.base.errors import RunFailed
 from paceline.base.files import open_log
 from paceline.base.lifeline import bound
-from paceline.launch.plan import Plan, Process
+from paceline.launch.plan import SAFE, Plan, Process
+from paceline.launch.warm import Forked, Warm
 from paceline.records.events import Finished, read
 from paceline.records.gather import Ended, Exit
 from paceline.records.layout import RunDir
+from paceline.records.outcome import Outcome, failed
 
 _MARK = "PACELINE_RUN"  # whatever a run starts inherits this, and is known by it even as nobody's child
 _TICK_S = 0.2
 _GRACE_S = 1.0  # for the other ranks to say their own word after one has failed
 _TERM_S = 2.0  # between asking a process to leave and making it
 
+Child = subprocess.Popen[bytes] | Forked
 Tick = Callable[[float, str], None]  # seconds since the start, and what is waited for, where there is a word for it
 
 
@@ -39,19 +42,37 @@ def _mark(run: RunDir) -> str:
     return f"{os.getpid()} {run.path}"
 
 
-def _start(process: Process, run: RunDir) -> subprocess.Popen[bytes]:
+def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
     env = {
         **os.environ,
-        **{name: value for name, value in process.env.items() if value is not None},
-        _MARK: _mark(run),
+        **{name: value for name, value in changes.items() if value is not None},
         "PACELINE_SUPERVISOR": str(os.getpid()),  # a rank that finds us gone when it starts must not go on
     }
-    for name, value in process.env.items():
+    for name, value in changes.items():
         if value is None:
             env.pop(name, None)
     # What lies beside this Python (mpirun of the same environment) comes first, whether or not it is activated.
     env["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), env.get("PATH", os.defpath)])
+    return env
+
+
+def warmed() -> Warm:
+    """Where the ranks of launcher=local can be forked from, for the length of a block; nothing is started before it is asked for.
+
+    OpenBLAS makes threads when it is loaded, and nothing with two threads can be forked; asking NVML whether there is a GPU does not
+    touch the GPU. The ranks themselves get their own variables, and not these.
+    """
+    return Warm(_environment({**SAFE, "OPENBLAS_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}))
+
+
+def _start(process: Process, run: RunDir, warm: Warm | None, graphs: bool) -> Child:
+    env = _environment({**process.env, _MARK: _mark(run)})
     with open_log(run.log(process.who, "out")) as out, open_log(run.log(process.who, "err")) as err:
+        if warm is not None:
+            child = warm.fork(process.argv, env, out, err, graphs=graphs)
+            if child is not None:
+                return child
+            err.write(f"started, not forked: {warm.why_not}\n".encode())
         try:
             return subprocess.Popen(
                 process.argv, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
@@ -61,7 +82,7 @@ def _start(process: Process, run: RunDir) -> subprocess.Popen[bytes]:
             raise RunFailed(f"could not start {process.argv[0]}: {error.strerror}", kind="launch") from None
 
 
-def _family(children: list[subprocess.Popen[bytes]]) -> Iterator[psutil.Process]:
+def _family(children: Sequence[Child]) -> Iterator[psutil.Process]:
     for child in children:
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(child.pid)
@@ -78,9 +99,19 @@ def _orphans(run: RunDir, sessions: set[int]) -> Iterator[psutil.Process]:
                 yield process
 
 
-def _stop(children: list[subprocess.Popen[bytes]], run: RunDir, sessions: set[int]) -> None:
+def _left(started: Sequence[Child], running: Sequence[Child], run: RunDir) -> set[psutil.Process]:
+    """What lives of all that was started. The warm process adopts what its ranks leave behind, so it knows; otherwise everything on
+    the machine is looked at."""
+    families = {child.by for child in started if isinstance(child, Forked) and not child.by.gone}
+    found = {process for family in families for process in family.family()}
+    if all(isinstance(child, Forked) and child.by in families for child in started):
+        return found
+    return {*found, *_family(running), *_orphans(run, {child.pid for child in started})}
+
+
+def _stop(started: Sequence[Child], running: Sequence[Child], run: RunDir) -> None:
     """Ask, wait, make; grandchildren too (a launcher's ranks, a task's own processes)."""
-    family = list({*_family(children), *_orphans(run, sessions)})
+    family = list(_left(started, running, run))
     for word in (signal.SIGTERM, signal.SIGKILL):
         for process in family:
             with contextlib.suppress(psutil.Error):
@@ -88,11 +119,11 @@ def _stop(children: list[subprocess.Popen[bytes]], run: RunDir, sessions: set[in
         _, family = psutil.wait_procs(family, timeout=_TERM_S)
         if not family:
             break
-    for child in children:
+    for child in running:
         child.wait()
 
 
-def _wait(children: list[subprocess.Popen[bytes]], seconds: float) -> None:
+def _wait(children: Sequence[Child], seconds: float) -> None:
     """Sleep until a child ends or the time is up, without burning a core that is being measured."""
     if not hasattr(os, "pidfd_open"):
         time.sleep(min(seconds, 0.02))
@@ -100,6 +131,9 @@ def _wait(children: list[subprocess.Popen[bytes]], seconds: float) -> None:
     poller = select.poll()
     with contextlib.ExitStack() as stack:
         for child in children:
+            if isinstance(child, Forked):
+                poller.register(child.by, select.POLLIN)  # it reports the end
+                continue
             with contextlib.suppress(ProcessLookupError):
                 handle = os.pidfd_open(child.pid)
                 stack.callback(os.close, handle)
@@ -114,40 +148,56 @@ def _left_early(process: Process, run: RunDir) -> bool:
     return not any(isinstance(event, Finished) for event in read(run.events(process.rank)))
 
 
-def supervise(plan: Plan, run: RunDir, *, timeout_s: float = 0.0, tick: Tick | None = None) -> Ended:
-    """Start the plan's processes, wait for their end, and say how each ended, in the order it happened."""
+def _lost(child: Child, process: Process) -> str | None:
+    if isinstance(child, Forked) and child.lost:
+        return f"the warm process that {process.who} was forked from ended from outside, and took it along: give the command again"
+    return None
+
+
+def supervise(
+    plan: Plan, run: RunDir, *, timeout_s: float = 0.0, tick: Tick | None = None, warm: Warm | None = None, graphs: bool = False
+) -> Ended:  # fmt: skip
+    """Start the plan's processes, wait for their end, and say how each ended, in the order it happened.
+
+    `warm`: where our own ranks may be forked from; `graphs`: they will need torch's compiler.
+    """
     started_t, began = time.time(), time.monotonic()
     if plan.before is not None:
         first = supervise(replace(plan, processes=(plan.before,), before=None), run, timeout_s=timeout_s, tick=tick)
         if any(end.code != 0 for end in first.exits):
             return first
-    running: dict[subprocess.Popen[bytes], Process] = {}
-    sessions: set[int] = set()
+    if plan.launcher != "local":  # its processes are its own to start: that is what is measured
+        warm = None
+    started: list[Child] = []
+    running: dict[Child, Process] = {}
     exits: list[Exit] = []
     failed_at: float | None = None
+    said: Outcome | None = None
     timed_out = False
     stopped = False
     try:
         for process in plan.processes:
-            child = _start(process, run)
+            child = _start(process, run, warm, graphs)
+            started.append(child)
             running[child] = process
-            sessions.add(child.pid)
         while running:
             _wait(list(running), _TICK_S)
             for child in [child for child in running if child.poll() is not None]:
-                process = running.pop(child)
-                exits.append(Exit(process.who, process.rank, child.returncode, ours=stopped))
-                if failed_at is None and (child.returncode != 0 or _left_early(process, run)):
+                process, code = running.pop(child), child.returncode
+                if (why := _lost(child, process)) is not None:
+                    said = said or failed("lost", why)
+                exits.append(Exit(process.who, process.rank, code, ours=stopped or why is not None))
+                if failed_at is None and (code != 0 or _left_early(process, run)):
                     failed_at = time.monotonic()
             elapsed = time.monotonic() - began
             timed_out = timed_out or (bool(timeout_s) and elapsed > timeout_s and bool(running) and failed_at is None)
             lingering = failed_at is not None and time.monotonic() - failed_at > _GRACE_S
             if running and not stopped and (timed_out or lingering):
                 stopped = True
-                _stop(list(running), run, sessions)
+                _stop(started, list(running), run)
             if tick is not None:
                 tick(elapsed, "")
         wall_s = time.monotonic() - began  # the search for what was left behind is our time, not the run's
     finally:
-        _stop(list(running), run, sessions)
-    return Ended(started_t, wall_s, tuple(exits), timeout_s if timed_out else None)
+        _stop(started, list(running), run)
+    return Ended(started_t, wall_s, tuple(exits), timeout_s if timed_out else None, said)

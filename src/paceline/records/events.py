@@ -16,14 +16,18 @@ from paceline.base.files import Lines, read_lines
 Means = dict[str, float | None]
 
 
+STARTED, FORKED = "started", "forked"
+
+
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The worker's first line."""
+    """The worker's first line. `start`: a program of its own, or forked from one that had imported torch already."""
 
     rank: int
     host: str
     pid: int
     t: float
+    start: str = STARTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ class Finished:
     late: dict[str, float] = field(default_factory=dict[str, float])  # of, last, delay_s, behind, lag_s
     ahead_s: float = 0.0  # this machine's time of day, compared with rank 0's
     energy: dict[str, Any] = field(default_factory=dict[str, Any])
+    cores: list[int] | None = None  # those the rank keeps to, where pin=cores
     graph: dict[str, Any] | None = None  # what making graphs took, where the step had any
     traffic: dict[str, float] = field(
         default_factory=dict[str, float]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from paceline.spec.tasks import Param
 
-DataKind = Literal["tensors", "dataset", "stream"]
+DataKind = Literal["tensors", "mapped", "dataset", "stream"]
 
 
 @dataclass(frozen=True, slots=True)

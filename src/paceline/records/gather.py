@@ -145,6 +145,7 @@ def _rank_row(rank: _Rank, ended: Ended) -> dict[str, Any]:
     return {
         "rank": rank.rank,
         "host": rank.started.host if rank.started else None,
+        "start": rank.started.start if rank.started else None,
         "train": {**train.local, "num": train.num_local} if train else None,
         "test": {**test.local, "num": test.num_local} if test else None,
         "peak_bytes": done.memory.get("peak_bytes") if done else None,
@@ -155,6 +156,7 @@ def _rank_row(rank: _Rank, ended: Ended) -> dict[str, Any]:
         "late": done.late or None if done else None,
         "traffic": done.traffic or None if done else None,
         "graph": done.graph if done else None,
+        "cores": done.cores if done else None,
     }
 
 

@@ -7,6 +7,8 @@ import json
 import re
 from typing import Any
 
+from paceline.base.cache import cache_folder
+from paceline.base.files import write_text
 from paceline.report.canvas import Chart, altair
 from paceline.report.charts import Gallery
 
@@ -47,8 +49,17 @@ def _version() -> str:
 
 
 def bundle() -> str:
-    """Vega, Vega-Lite and vega-embed as one module that sets `window.vegaEmbed`."""
-    return _vl_convert().javascript_bundle(vl_version=_version())
+    """Vega, Vega-Lite and vega-embed as one module that sets `window.vegaEmbed`. Put together once a version: it takes seconds."""
+    kept = cache_folder("pages") / f"vega-{_version()}-{_vl_convert().__version__}.js"
+    if not kept.exists():
+        write_text(kept, _vl_convert().javascript_bundle(vl_version=_version()))
+    return kept.read_text()
+
+
+def get_ready() -> None:
+    """What the first drawing of a process takes beside the drawing: imports, and a JavaScript engine that reads Vega."""
+    nothing = {"data": {"values": []}, "mark": "point", "encoding": {}}
+    _vl_convert().vegalite_to_svg(nothing, vl_version=_version())
 
 
 def _draw(chart: Chart, shown: Gallery) -> str | None:

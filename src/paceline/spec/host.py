@@ -9,7 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-PROGRAMS = ("mpirun", "sbatch", "srun")
+COMPILERS = ("g++", "clang++", "c++")  # of our own kernels, in the order they are tried
+PROGRAMS = ("mpirun", "sbatch", "srun", *COMPILERS)
 PACKAGES = ("accelerate", "mpi4py", "torchao")
 
 
@@ -22,6 +23,7 @@ class Host:
     programs: frozenset[str] = frozenset()
     packages: frozenset[str] = frozenset()
     mpi: str | None = None  # openmpi | mpich
+    platform: str = "linux"
 
     @property
     def usable_gpus(self) -> int:
@@ -62,4 +64,5 @@ def here() -> Host:
         programs=frozenset(name for name in PROGRAMS if program(name)),
         packages=frozenset(name for name in PACKAGES if installed(name)),
         mpi=mpi_flavour(),
+        platform=sys.platform,
     )

@@ -17,6 +17,7 @@ from paceline.spec.host import Host
 from paceline.spec.rule import Known
 from paceline.spec.rules import check
 from paceline.spec.rules_graph import is_step, step_ways
+from paceline.spec.rules_messages import carrier
 from paceline.spec.run import Spec
 from paceline.spec.tasks import Param
 
@@ -90,7 +91,7 @@ def complete(spec: Spec, asked: Mapping[str, Any], known: Known) -> Spec:
         if is_step(as_graph := spec.model_copy(update=change)):
             change["update"] = step_ways(as_graph)[0]
     if spec.messages == "auto":
-        change["messages"] = "backend"
+        change["messages"] = carrier(spec.model_copy(update=change), asked, known)
     if spec.activate is not None:
         change["activate"] = str(Path(spec.activate).expanduser().resolve())
     if "shuffle" not in asked and known.train is not None and known.train.kind == "stream":

@@ -9,6 +9,7 @@ import os
 
 from paceline.spec.rule import Known, Rule
 from paceline.spec.rules_graph import GRAPH, step_ways
+from paceline.spec.rules_messages import MESSAGES
 from paceline.spec.rules_precision import PRECISION
 from paceline.spec.rules_sharding import SHARDING
 from paceline.spec.rules_start import START, queue_words
@@ -97,8 +98,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "workers-have-work",
-        lambda spec, known: spec.workers > 0 and known.train is not None and known.train.kind == "tensors",
-        "workers={workers}, but the task's data is in memory already and is batched by one indexed copy: workers only "
+        lambda spec, known: spec.workers > 0 and known.train is not None and known.train.kind in ("tensors", "mapped"),
+        "workers={workers}, but the task's data is in memory (or a mapped file) already and is batched by one indexed copy: workers only "
         "serve a map-style Dataset; leave it out",
     ),
     Rule(
@@ -144,6 +145,7 @@ RULES: tuple[Rule, ...] = (
     *PRECISION,
     *SHARDING,
     *GRAPH,
+    *MESSAGES,
     *START,
 )
 

@@ -60,10 +60,14 @@ GRAPH: tuple[Rule, ...] = (
         "applied, and one graph has no place for that; use graph=eager, or graph=compile graph_of=model, which breaks its graph there",
     ),
     Rule(
-        "step-graph-alone",
-        lambda spec, known: is_step(spec) and spec.topology.world_size > 1,
-        "graph={graph} graph_of=step with on={on}: a step with messages between ranks in its middle was never run as one graph here; "
-        "use on=1x1, or graph=compile graph_of=model",
+        "step-graph-of-replicas",
+        lambda spec, known: (
+            is_step(spec)
+            and spec.topology.world_size > 1
+            and (spec.device == "cuda" or spec.sharding != "none" or spec.sync_every > 1)
+        ),
+        "graph={graph} graph_of=step with on={on} device={device} sharding={sharding} sync_every={sync_every}: on several ranks a step is "
+        "a graph only on CPUs, with a whole model on every rank and a message every step; use that, or graph=compile graph_of=model",
     ),
     Rule(
         "graph-of-whole-models",

@@ -29,6 +29,11 @@ class Spec(Settings):
         None, description="names, sizes and times of the files in data: changed, another experiment"
     )
 
+    chosen: dict[str, Any] | None = Field(
+        None,
+        description="of graph=auto and kernel=auto: what a trial found of each way, and the length of run it chose for",
+    )
+
     model_config = {"populate_by_name": True}
 
     def plain(self) -> dict[str, Any]:
@@ -42,5 +47,4 @@ class Spec(Settings):
 
     def autos(self) -> list[str]:
         """Settings still to be resolved; empty in every written spec."""
-        able = [name for name, field in Settings.model_fields.items() if field.default == "auto"]
-        return [name for name in able if getattr(self, name) == "auto"]
+        return [name for name in Settings.model_fields if getattr(self, name) == "auto"]

@@ -274,6 +274,7 @@ class Settings(Loop, Spread, Optim, Batching, Queue, Process):
 # Settings that say how a run is watched, not what is computed: the same experiment whatever their value.
 NOT_THE_EXPERIMENT = frozenset(
     {"timeout", "meet_within", "head", "port", "machine", "time", "account", "qos", "pack", "max_jobs", "price"}
+    | {"chosen"}  # why a setting is what it is
 )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from paceline.base.files import remove_tree
+from paceline.launch.warm import Warm
 from paceline.records.facts import TaskFacts
 from paceline.records.layout import RunDir, StudyDir
 from paceline.records.outcome import TRANSIENT
@@ -16,7 +17,7 @@ from paceline.records.record import Record, load
 from paceline.records.study import StudyPlan
 from paceline.spec.run import Spec
 from paceline.study import queued
-from paceline.study.execute import run_once
+from paceline.study.execute import needs_compiler, run_once
 from paceline.study.order import order
 
 
@@ -69,9 +70,16 @@ def _more_time(record: Record, spec: Spec) -> bool:
 
 
 def run_all(
-    coming: Sequence[Turn], watcher: Watcher, *, facts: TaskFacts | None = None, deadline_s: float | None = None
-) -> None:
-    """Run the turns that have no record yet. With a deadline, no block is begun that would probably not end in time."""
+    coming: Sequence[Turn], watcher: Watcher, *, facts: TaskFacts | None = None, deadline_s: float | None = None,
+    warm: Warm | None = None,
+) -> None:  # fmt: skip
+    """Run the turns that have no record yet. With a deadline, no block is begun that would probably not end in time.
+
+    `warm` is waited for before the first: what it takes is the study's, and in no run's time.
+    """
+    local = [turn.spec for turn in coming if turn.spec.launcher == "local"]
+    if warm is not None and local:
+        warm.ready(graphs=any(needs_compiler(spec) for spec in local))
     began = time.monotonic()
     walls: dict[str, float] = {}
     block = -1
@@ -91,7 +99,7 @@ def run_all(
             while submitted < min(index + turn.spec.max_jobs, len(jobs)):
                 _submit(jobs[submitted], facts)
                 submitted += 1
-            record = _run(turn, job, watcher, facts)
+            record = _run(turn, job, watcher, facts, warm)
             walls[turn.label] = took_s(record)
             watcher.ended(turn, record)
 
@@ -152,13 +160,13 @@ def _clear(turn: Turn) -> None:
         remove_tree(turn.run.path)
 
 
-def _run(turn: Turn, job: Sequence[Turn], watcher: Watcher, facts: TaskFacts | None) -> Record:
+def _run(turn: Turn, job: Sequence[Turn], watcher: Watcher, facts: TaskFacts | None, warm: Warm | None) -> Record:
     def tick(elapsed_s: float, waiting: str) -> None:
         watcher.ticking(turn, elapsed_s, waiting)
 
     if not turn.spec.in_queue:
         _clear(turn)
-        return run_once(turn.spec, turn.run, tick=tick, facts=facts)
+        return run_once(turn.spec, turn.run, tick=tick, facts=facts, warm=warm)
     if not turn.run.finished and not turn.run.submitted:  # packed behind a run that took the job with it
         _submit(job[job.index(turn) :], facts)
     return load(turn.run.path) if turn.run.finished else queued.attend(turn.run, tick=tick)

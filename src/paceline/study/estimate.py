@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.base.files import remove_file
+from paceline.launch.warm import Warm
 from paceline.records.layout import StudyDir
 from paceline.records.profile import took_s
 from paceline.records.record import Record, load
@@ -51,8 +52,8 @@ def from_trial(trial: Record, specs: Mapping[str, Spec]) -> dict[str, float]:
 
 
 def outlook(
-    folder: StudyDir, specs: Mapping[str, Spec], done: Mapping[str, Sequence[Record]], *, baseline: str
-) -> Outlook:
+    folder: StudyDir, specs: Mapping[str, Spec], done: Mapping[str, Sequence[Record]], *, baseline: str, warm: Warm | None = None
+) -> Outlook:  # fmt: skip
     known = from_runs(done)
     if set(known) >= set(specs):
         return Outlook(known, "from the runs that are done")
@@ -65,7 +66,7 @@ def outlook(
     trial = load(run.path) if run.finished else None
     if trial is None or trial["key"] != short.key():
         remove_file(run.result)  # the trial of another matrix: it gives way
-        trial = once(short, run)
+        trial = once(short, run, warm=warm)
     guessed = from_trial(trial, specs)
     how = f"from a trial of {TRIAL_STEPS} steps" + (" and the runs that are done" if known else "")
     return Outlook({**guessed, **known}, how if guessed else "unknown: the trial did not complete")

@@ -12,6 +12,7 @@ from paceline.base.errors import BadInput, RunFailed
 from paceline.base.files import locked, read_json, remove_file, remove_tree, write_json
 from paceline.launch.plan import LAUNCHERS, Launcher, Plan, describe_plan
 from paceline.launch.supervise import Tick, supervise
+from paceline.launch.warm import Warm
 from paceline.records.facts import TaskFacts
 from paceline.records.fingerprint import take
 from paceline.records.gather import Ended, by_signal, gather
@@ -74,16 +75,17 @@ def run_once(
     tick: Tick | None = None,
     facts: TaskFacts | None = None,
     since: Since | None = None,
+    warm: Warm | None = None,
 ) -> Record:
     """The record, whatever happened; only an interruption leaves the directory without one.
 
-    `since`: where the run is all that a command does, its wall time begins with the command.
+    `since`: where the run is all that a command does, its wall time begins with the command. `warm`: where ranks may be forked from.
     """
     check_room(run)
     with held(run):
         make_room(run)
         launcher, plan = write_down(spec, run, facts=facts)
-        ended = _supervised(plan, run, spec, tick)
+        ended = _supervised(plan, run, spec, tick, warm)
         return conclude(spec, run, launcher, since.longer(ended) if since else ended)
 
 
@@ -114,11 +116,15 @@ def conclude(spec: Spec, run: RunDir, launcher: Launcher, ended: Ended) -> Recor
     return load(run.path)
 
 
-def _supervised(plan: Plan, run: RunDir, spec: Spec, tick: Tick | None) -> Ended:
+def needs_compiler(spec: Spec) -> bool:
+    return spec.graph in ("compile", "auto")
+
+
+def _supervised(plan: Plan, run: RunDir, spec: Spec, tick: Tick | None, warm: Warm | None = None) -> Ended:
     """A run that cannot even be started is a failed run, not the end of a study."""
     started_t = time.time()
     try:
-        return supervise(plan, run, timeout_s=spec.timeout, tick=tick)
+        return supervise(plan, run, timeout_s=spec.timeout, tick=tick, warm=warm, graphs=needs_compiler(spec))
     except RunFailed as error:
         return Ended(started_t, time.time() - started_t, said=failed(error.kind, error.why))
 
@@ -163,17 +169,19 @@ def tail(path: Path, most: int = 65536) -> str:
 
 
 def describe(
-    task: str, params: dict[str, object], *, data: str | None, seed: int, timeout_s: float, run: RunDir, outline: bool = False
+    task: str, params: dict[str, object], *, data: str | None, seed: int, timeout_s: float, run: RunDir, outline: bool = False,
+    warm: Warm | None = None,
 ) -> TaskFacts:  # fmt: skip
     """What a user's task is, found out by a short process of its own; problems come back as BadInput.
 
     `outline`: its embedding tables will be cut over ranks, so that nobody, and not this process either, should hold one whole.
+    `warm`: what is imported for it the ranks need not import again.
     """
     write_json(
         run.request, {"schema": 1, "task": task, "params": params, "data": data, "seed": seed, "outline": outline}
     )
     limit = timeout_s or _DESCRIBE_S
-    ended = supervise(describe_plan(run), run, timeout_s=limit)
+    ended = supervise(describe_plan(run), run, timeout_s=limit, warm=warm)
     if run.facts.exists():
         found = read_json(run.facts)
         if "problems" in found:

@@ -17,6 +17,7 @@ from paceline.launch.slurm.attend import Attended
 from paceline.launch.slurm.launchers import job_name
 from paceline.launch.slurm.script import Section, render
 from paceline.launch.supervise import Tick
+from paceline.launch.warm import Warm
 from paceline.records.facts import TaskFacts
 from paceline.records.gather import Ended
 from paceline.records.layout import RunDir
@@ -159,6 +160,7 @@ def once(
     tick: Tick | None = None,
     facts: TaskFacts | None = None,
     since: Since | None = None,
+    warm: Warm | None = None,
 ) -> Record:
     """One run to its record, wherever it runs: in a job, as one machine of several, or here."""
     if spec.in_queue:
@@ -167,4 +169,4 @@ def once(
         return attend(run, tick=tick)
     if spec.machine:
         return help_out(spec, run, tick=tick)
-    return run_once(spec, run, tick=tick, facts=facts, since=since)
+    return run_once(spec, run, tick=tick, facts=facts, since=since, warm=warm)

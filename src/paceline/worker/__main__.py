@@ -1,4 +1,4 @@
-"""`python -m paceline.worker JOB RUN_DIR`: which job, and nothing else."""
+"""`python -m paceline.worker JOB RUN_DIR`: which job, and nothing else. `zygote SOCKET` does none, and forks those that do."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paceline.base.lifeline import die_with_parent
+from paceline.records.events import STARTED
 from paceline.records.layout import RunDir
 from paceline.worker.rank import describe_job, doctor_job, preflight_job, train_job
 from paceline.worker.world.env import identify, supervisor
 
 
-def _train(run: RunDir) -> None:
+def _train(run: RunDir, start: str) -> None:
     identity = identify()
-    train_job(run, identity, own_log=identity.dialect != "local")
+    train_job(run, identity, own_log=identity.dialect != "local", start=start)
 
 
 def _spawn(run: RunDir) -> None:
@@ -24,7 +25,6 @@ def _spawn(run: RunDir) -> None:
 
 
 JOBS: dict[str, Callable[[RunDir], None]] = {
-    "train": _train,
     "describe": describe_job,
     "spawn": _spawn,
     "preflight": preflight_job,
@@ -32,9 +32,17 @@ JOBS: dict[str, Callable[[RunDir], None]] = {
 }
 
 
-def main(job: str, folder: str) -> None:
+def main(job: str, folder: str, *, start: str = STARTED) -> None:
+    """`start`: how this process came to be."""
+    if job == "zygote":
+        from paceline.worker.zygote import serve
+
+        serve(folder, main)
     die_with_parent(supervisor())
-    JOBS[job](RunDir(Path(folder)))
+    if job == "train":
+        _train(RunDir(Path(folder)), start)
+    else:
+        JOBS[job](RunDir(Path(folder)))
 
 
 if __name__ == "__main__":

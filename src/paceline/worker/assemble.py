@@ -1,7 +1,7 @@
 """The order in which settings are applied to a model, on one page, and what was really applied, read back from the objects.
 
-model -> device -> precision -> same start on every rank -> recomputation -> sharding -> optimizer -> graph -> step. Each line says why
-it is not earlier.
+model -> device -> precision -> same start on every rank -> kernel -> recomputation -> sharding -> optimizer -> graph -> step. Each
+line says why it is not earlier.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ import platform
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from paceline.base.errors import RunFailed
 from paceline.records.fingerprint import version
 from paceline.spec.run import Spec
+from paceline.worker.feeds import Feeds, place_data
 from paceline.worker.measure.allocator import Cuda, HostMemory
 from paceline.worker.measure.arrivals import Arrivals
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.energy import Meter
 from paceline.worker.measure.memory import Memory
 from paceline.worker.measure.traffic import Traffic
-from paceline.worker.seed import kept, mixed, seed_everything
+from paceline.worker.seed import kept, seed_everything
 from paceline.worker.sharding.build import not_as_asked, shard
 from paceline.worker.sharding.lookup import Exchange
 from paceline.worker.sharding.replicate import same_start
@@ -32,15 +34,16 @@ from paceline.worker.sharding.units import units
 from paceline.worker.sharding.whole import Whole
 from paceline.worker.step import Step
 from paceline.worker.steps import build_step
-from paceline.worker.tasks.feed import Feed, make_feed
+from paceline.worker.tasks.feed import Feed
+from paceline.worker.tasks.order import Piece
 from paceline.worker.tasks.task import Task, users_code
-from paceline.worker.transform import accelerated, fp8, optim, precision, remat
+from paceline.worker.transform import accelerated, fp8, kernel, optim, precision, remat
 from paceline.worker.transform.flow import Flow
 from paceline.worker.transform.scale import LossScale, nothing_trained
 from paceline.worker.transform.schedule import length, schedule, top_lr
 from paceline.worker.transform.sparse import sparse_parameters
 from paceline.worker.update import Update
-from paceline.worker.world.collectives import agree
+from paceline.worker.world.collectives import carried
 from paceline.worker.world.join import World
 from paceline.worker.wrapped_step import AcceleratedStep, Guarded
 
@@ -68,21 +71,6 @@ class Parts:
     traffic: Traffic
 
 
-@dataclass(frozen=True, slots=True)
-class Feeds:
-    train: Feed
-    test: Feed
-
-
-def load_data(spec: Spec, task: Task, *, rank: int) -> Feeds:
-    """Before the world is joined: nobody waits in a collective while another loads, and loader processes fork cleanly."""
-    assert isinstance(spec.threads, int)
-    torch.set_num_threads(spec.threads)
-    seed_everything(spec.seed)  # data a task draws at random is the same on every rank
-    own = 0 if spec.sharding == "tensor" else rank  # ranks that see the same samples must see them alike
-    return Feeds(*(_feed(spec, task, split, own) for split in ("train", "test")))
-
-
 def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatch, host: HostMemory) -> Parts:
     precision.set_products(spec, world.device)
     seed_everything(spec.seed)  # before the model: every rank draws the same weights
@@ -94,11 +82,14 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     # before the optimizer, which holds on to the tensors it is given
     model = model.to(device=world.device, dtype=precision.dtype(spec))
     same_start(model, world)
-    for split, feed in (("train", feeds.train), ("test", feeds.test)):
-        _same_length(feed, world, what=f"{task.name}: {split}_data()")
-        feed.place(lambda value: precision.cast(value, to=precision.data_dtype(spec), device=world.device))
+    feeds = place_data(spec, task, feeds, world)
     check_rhythm(feeds.train.num, spec, world)
     whole = Whole(model, task, precision.entrance(spec, world.device))
+    if spec.kernel == "fused":  # before anything is hung on layers: they are replaced, and keep their parameters
+        few = Piece(np.arange(min(2, feeds.test.num)), 0)
+        with kept(world.device), users_code(task.name, task.source):
+            batch = feeds.test.walk([few]).take(0)
+            kernel.fuse(model).prove(lambda: whole(batch))
     float8 = None
     if spec.precision == "fp8":  # after the weights are where they stay: layers are replaced, and keep them
         float8 = fp8.convert(whole, world.device)
@@ -119,7 +110,7 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     if spec.wrap == "accelerate":
         step: Step = _accelerated(spec, task, model, update, world, watch)
     else:
-        step = build_step(spec, task, whole, sharded, update, numbers, world, watch)
+        step = build_step(spec, task, whole, sharded, update, numbers, world, watch, feeds.train)
     # After the model: from here on each rank has a stream of its own, but ranks that see the same samples draw the same.
     seed_everything(spec.seed, rank=sharded.sharding.share.index)
     allocator, why = (Cuda(world.device), None) if world.device.type == "cuda" else host
@@ -145,22 +136,8 @@ def _accelerated(
     return AcceleratedStep(prepared, task, update, flow, world, watch, precision=spec.precision)
 
 
-def _feed(spec: Spec, task: Task, split: str, rank: int) -> Feed:
-    what = f"{task.name}: {split}_data()"
-    with users_code(what, task.source):
-        data = task.train_data() if split == "train" else task.test_data()
-        return make_feed(data, what=what, collate=task.collate, workers=spec.workers, seed=mixed(spec.seed, rank))
-
-
-def _same_length(feed: Feed, world: World, *, what: str) -> None:
-    """Different lengths would mean different numbers of steps: a hang, an hour later."""
-    smallest, largest = agree(feed.num, world)
-    if smallest != largest:
-        raise RunFailed(f"{what} gave {smallest} samples on one rank and {largest} on another", kind="data")
-
-
 def read_back(parts: Parts, computed: tuple[str, ...] = ()) -> dict[str, Any]:
-    """From the objects themselves: this is the evidence. `graph` and `kernel` are all this version has; `buffers` is the rule used.
+    """From the objects themselves: this is the evidence. `buffers` is the rule used.
 
     What layers computed in is known after the first step, so mixed precision shows only then; a rank that had no sample in any
     step is told it (`computed`).
@@ -172,6 +149,7 @@ def read_back(parts: Parts, computed: tuple[str, ...] = ()) -> dict[str, Any]:
     return {
         "world_size": parts.world.size,
         "backend": parts.world.backend,
+        "messages": carried(parts.world),
         **({"mpi": parts.world.library} if parts.world.library else {}),
         "device": parts.world.device.type,
         "threads": torch.get_num_threads(),
@@ -184,7 +162,7 @@ def read_back(parts: Parts, computed: tuple[str, ...] = ()) -> dict[str, Any]:
         **parts.update.read_back(),
         "remat": remat.read_back(parts.model),
         **({"recomputed": remat.recomputed(parts.model)} if parts.spec.remat != "none" else {}),
-        "kernel": "torch",
+        **kernel.read_back(parts.model),
         "sharding": parts.sharding.word,
         "exchange": parts.sharding.read_back(),
         "buffers": parts.spec.buffers,
@@ -212,7 +190,7 @@ def check(spec: Spec, applied: dict[str, Any]) -> None:
     asked = {
         "world_size": spec.topology.world_size, "backend": spec.backend, "device": spec.device,
         "threads": spec.threads, "precision": "fp32" if precision.is_mixed(spec) else spec.precision,
-        "sharding": spec.sharding, "remat": spec.remat,
+        "sharding": spec.sharding, "remat": spec.remat, "kernel": spec.kernel, **_between(spec),
     }  # fmt: skip
     wrong = [f"{name} {want}, got {applied[name]}" for name, want in asked.items() if applied[name] != want]
     wrong += _products(spec, applied)
@@ -237,6 +215,11 @@ def _products(spec: Spec, applied: dict[str, Any]) -> list[str]:
     return [f"tf32={want} for a {name}, got {found}" for name, found in got.items() if found != want]
 
 
+def _between(spec: Spec) -> dict[str, str]:
+    """What carries sums between ranks; alone there is nothing to carry."""
+    return {"messages": spec.messages} if spec.topology.world_size > 1 else {}
+
+
 def graph_not_as_asked(spec: Spec, seen: dict[str, Any]) -> list[str]:
     """A graph is there when a step went through it: before the first one there is nothing to compare."""
     asked = (spec.graph, None if spec.graph == "eager" else spec.graph_of)
@@ -257,6 +240,7 @@ def check_steps(spec: Spec, seen: dict[str, Any]) -> None:
     if not wrong and seen["precision"] != spec.precision:
         wrong.append(f"precision {spec.precision}, got {seen['precision']}")
     wrong += graph_not_as_asked(spec, seen)
+    wrong += [f"{name} {want}, got {seen[name]}" for name, want in _between(spec).items() if seen[name] != want]
     rates: dict[str, Any] = seen["rate"]
     if rates["lr"] != [rates["scheduled"]]:
         wrong.append(f"schedule {spec.schedule}, whose last rate is {rates['scheduled']}, got {rates['lr']}")

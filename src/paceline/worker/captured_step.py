@@ -1,25 +1,30 @@
 """A whole step as one CUDA graph: every kernel of a step recorded once and started with one call from then on.
 
 Launching a small kernel takes the host longer than the GPU takes to run it, so a small model's step is mostly launches. A
-recording knows addresses, not values: batches are copied into tensors that stay where they are.
+recording knows addresses, not values: what changes from step to step is in tensors that stay where they are.
 """
 
 from __future__ import annotations
 
-import contextlib
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.utils import _pytree
 
 from paceline.base.errors import PacelineError, RunFailed
-from paceline.worker.measure.tally import LOSS
+from paceline.worker.measure.compiles import Compiles
+from paceline.worker.measure.tally import LOSS, Tally
+from paceline.worker.recording import Recorder
+from paceline.worker.sharding.whole import Whole
+from paceline.worker.step import EagerStep, Fed
 from paceline.worker.tasks.task import sentence
 from paceline.worker.transform.beside import steady
 from paceline.worker.transform.graph import USUALLY, code_line, tensors
-from paceline.worker.whole_step import STEP, Insides, WholeStep
+from paceline.worker.transform.in_graph import total_norm, updater
+from paceline.worker.update import TINY
+from paceline.worker.whole_step import STEP, Data, Insides, WholeStep
 
 
 class CapturedStep(WholeStep):
@@ -29,66 +34,63 @@ class CapturedStep(WholeStep):
 
     word, asked = "captured", "graph=captured"
     num_first = 3  # as torch's own guide has it
-    by_hand = 1
 
     _graph: torch.cuda.CUDAGraph | None = None
-    _stream: torch.cuda.Stream | None = None
     _static: Sequence[torch.Tensor] = ()
 
-    def _ordinary(self, batch: Any, num: int, tally: Any) -> None:
-        """On the stream of the recording, and the other one waits: there the stopwatch has its events."""
-        device = self.device
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(device)
-        self._stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(self._stream):
-            super()._ordinary(batch, num, tally)
-        torch.cuda.current_stream(device).wait_stream(self._stream)
+    def __init__(
+        self, eager: EagerStep, whole: Whole, compiles: Compiles, *, moves_beta: bool, data: Data | None = None
+    ) -> None:
+        super().__init__(eager, whole, compiles, moves_beta=moves_beta, data=data)
+        self.recorder = Recorder(next(whole.parameters()).device)
 
-    @contextlib.contextmanager
-    def checked(self) -> Generator[None]:
-        """Python is not there when a recording is played: what it draws or counts would stay as it was recorded."""
-        with super().checked(), steady(self.whole, self.asked):
-            yield
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.whole.parameters()).device
+    def _ordinary(self, fed: Fed, tally: Tally) -> None:
+        self.recorder.aside(lambda: super(CapturedStep, self)._ordinary(fed, tally))
 
     def make(self, insides: Insides, batch: Any, num: int) -> None:
+        update = updater(self.update.optimizer, insides.parameters, insides.rate)
         own = _pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, batch)
         self._static = tensors(own)
+        course = self._course
+
+        def body() -> None:
+            """A step as `EagerStep` makes it alone. Gradients are made anew in it, so nothing has to be zeroed."""
+            task, numbers = self.eager.task, self.numbers
+            given = own if course is None else course.batch(course.tensors)
+            with numbers.arithmetic():
+                outputs = self.whole(given)
+            outputs = numbers.whole(outputs)
+            loss, count = task.loss_sum(outputs, given, num)
+            with torch.no_grad():
+                insides.sums.add_(insides.rows({LOSS: (loss, count), **task.score_sums(outputs, given, num)}))
+            (loss / count).backward()
+            with torch.no_grad():
+                gradients = [parameter.grad for parameter in insides.parameters if parameter.grad is not None]
+                update(self._clipped(insides, gradients))
+
         try:
             with steady(self.whole, self.asked):
-                self._graph = self._recorded(lambda: self._body(insides, own, num))
+                self._graph = self.recorder.record(body)
         except PacelineError:
             raise
         except Exception as error:
             raise RunFailed(_refusal(error), kind="mismatch") from error
 
-    def _recorded(self, body: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        torch.cuda.synchronize(self.device)
-        graph = torch.cuda.CUDAGraph()
-        # Another thread may be asking the device something meanwhile: only what this one does may break the recording.
-        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
-            body()
-        return graph
-
-    def _body(self, insides: Insides, batch: Any, num: int) -> None:
-        """A step as `EagerStep` makes it alone. Gradients are made anew in it, so nothing has to be zeroed."""
-        task, numbers = self.eager.task, self.numbers
-        with numbers.arithmetic():
-            outputs = self.whole(batch)
-        outputs = numbers.whole(outputs)
-        loss, count = task.loss_sum(outputs, batch, num)
-        with torch.no_grad():
-            insides.sums.add_(insides.rows({LOSS: (loss, count), **task.score_sums(outputs, batch, num)}))
-        (loss / count).backward()
-        with torch.no_grad():
-            insides.apply([parameter.grad for parameter in insides.parameters if parameter.grad is not None])
+    @staticmethod
+    def _clipped(insides: Insides, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The same arithmetic as `Update`, where nothing may be looked at."""
+        if insides.clip is None:
+            return gradients
+        norm = total_norm(gradients)
+        long = norm.double()
+        insides.clips.copy_(
+            torch.stack([insides.clips[0] + (long > insides.clip), torch.maximum(insides.clips[1], long)])
+        )
+        factor = (insides.clip / (norm + TINY)).clamp(max=1.0)
+        return [gradient * factor for gradient in gradients]
 
     def run(self, batch: Any) -> None:
-        """Copying the batch to where the recording looks for it is a part of getting it."""
+        """Copying a batch to where the recording looks for it is a part of getting it."""
         assert self._graph is not None
         for static, tensor in zip(self._static, tensors(batch), strict=True):
             static.copy_(tensor)
@@ -107,7 +109,7 @@ def _refusal(error: BaseException) -> str:
     """Of the error that broke the recording: ending a broken one raises another, which hides it."""
     first, inner = error, error.__context__
     while inner is not None:
-        if any(frame.name == "_body" for frame in traceback.extract_tb(inner.__traceback__)):
+        if any(frame.name == "body" for frame in traceback.extract_tb(inner.__traceback__)):
             first = inner
         inner = inner.__context__
     return (

@@ -11,7 +11,7 @@ from paceline.worker.measure.device import settle
 from paceline.worker.measure.tally import LOSS, Tally
 from paceline.worker.sharding.sharding import Sharding
 from paceline.worker.sharding.whole import Whole
-from paceline.worker.tasks.feed import Feed
+from paceline.worker.tasks.feed import Feed, batches
 from paceline.worker.tasks.order import Piece, evaluation_pieces, training_pieces
 from paceline.worker.transform.buffers import reconcile
 from paceline.worker.transform.precision import Numbers
@@ -36,7 +36,7 @@ def evaluate(
     pieces = _pieces(feed.num, spec, sharding)
     asked = [piece if len(piece.ids) else _STAND_IN for piece in pieces]
     with torch.no_grad(), numbers.scoring():
-        for piece, batch in zip(pieces, feed.batches(asked), strict=True):
+        for piece, batch in zip(pieces, batches(feed, asked), strict=True):
             num = len(piece.ids)
             outputs = numbers.whole(whole(batch))
             if num:

@@ -14,7 +14,7 @@ from paceline.worker.measure.compiles import COMPILE, Compiles
 from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.whole import Whole
 from paceline.worker.step import EagerStep, Fed
-from paceline.worker.transform.graph import ColdCompiler, Exported, compiled, in_words, is_compiled
+from paceline.worker.transform.graph import Compiler, Exported, compiled, in_words, is_compiled
 
 MODEL = "model"
 
@@ -27,7 +27,7 @@ class ModelGraphStep:
     """
 
     def __init__(
-        self, eager: EagerStep, module: torch.nn.Module, plain: Whole, compiles: Compiles, compiler: ColdCompiler | None
+        self, eager: EagerStep, module: torch.nn.Module, plain: Whole, compiles: Compiles, compiler: Compiler | None
     ) -> None:
         """Without a compiler it is exported."""
         self._eager, self._module, self._plain, self._compiler = eager, module, plain, compiler
@@ -54,9 +54,9 @@ class ModelGraphStep:
             return self._module
         return graph
 
-    def __call__(self, batches: Fed, tally: Tally) -> None:
+    def __call__(self, fed: Fed, tally: Tally) -> None:
         with self.compiles, in_words(f"graph={self._word}", "use graph=eager"):
-            self._eager(batches, tally)
+            self._eager(fed, tally)
         if self._compiled is not None and not self.compiles.graphs:
             raise RunFailed(self._nothing(), kind="mismatch")
 
@@ -104,4 +104,5 @@ class ModelGraphStep:
             **self.compiles.counts(),
             "compile_s": self._eager.watch.spent(COMPILE),
             "eager_steps": eager,
+            **({} if self._compiler is None else {"cache": self._compiler.found()}),
         }

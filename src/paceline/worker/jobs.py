@@ -18,7 +18,9 @@ from paceline.records.split import STARTUP, worked
 from paceline.spec.rules_sharding import nbytes
 from paceline.spec.run import Spec
 from paceline.spec.settings import names
-from paceline.worker.assemble import Parts, assemble, check, check_steps, load_data, read_back
+from paceline.worker.assemble import Parts, assemble, check, check_steps, read_back
+from paceline.worker.feeds import SharedFeed, load_data
+from paceline.worker.kernels.build import library
 from paceline.worker.loop import train
 from paceline.worker.measure.allocator import host_memory
 from paceline.worker.measure.cap import Cap
@@ -38,6 +40,7 @@ from paceline.worker.transform.sparse import sparse_parameters
 from paceline.worker.world.collectives import agree, largest, spread_json
 from paceline.worker.world.env import Identity, announce
 from paceline.worker.world.join import World, check_identity, join
+from paceline.worker.world.pin import pin, pinned
 from paceline.worker.world.pulse import OnLoss
 
 _LIBRARIES = {"fsdp": "torch.distributed.fsdp", "tensor": "torch.distributed.tensor.parallel"}
@@ -46,6 +49,7 @@ _LIBRARIES = {"fsdp": "torch.distributed.fsdp", "tensor": "torch.distributed.ten
 def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatch, on_loss: OnLoss) -> World:
     """The order of a rank's life. The stopwatch is in a part of the start-up until the first batch is fetched."""
     spec = Spec.model_validate(read_json(run.spec))
+    cores = pin(spec, identity)  # before there are threads
     load_libraries(spec)
     host = host_memory()  # before there is anything worth counting
     cap = Cap()
@@ -54,7 +58,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     watch.switch(f"{STARTUP}data")
     check_identity(identity, spec)
     task = load_task(spec.task, spec.params, spec.data)
-    feeds = load_data(spec, task, rank=identity.rank)
+    feeds = load_data(spec, task, rank=identity.rank, local_rank=identity.local_rank)
     watch.switch(f"{STARTUP}meeting")
     cap.before_threads()
     world = join(identity, spec, run, on_loss)
@@ -68,10 +72,10 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
         announce(identity, local_world_size=spec.topology.processes, on_cpu=spec.device == "cpu")
     parts = assemble(spec, task, feeds, world, watch, host)
     same_source(task, spec)
-    applied = {**read_back(parts), "memory_cap": cap.nbytes}
+    applied = {**read_back(parts), "memory_cap": cap.nbytes, "pin": pinned(cores)}
     log.write(Applied(values=applied, t=wall()))
     check(spec, applied)
-    check_cap(spec, applied)
+    check_system(spec, applied)
     if spec.profile != "none":
         profile(parts, run)
         seen = {**applied, **read_back(parts), "optimizer": applied["optimizer"]}
@@ -96,6 +100,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
         seen = {
             **read_back(parts, tuple(first)),
             "memory_cap": cap.nbytes,
+            "pin": pinned(cores),
             "optimizer": applied["optimizer"],
             "accumulate": agree(parts.step.num_micro(), world)[1],
         }
@@ -106,7 +111,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
             seen["recomputed"] = agree(seen["recomputed"], world)[1]
         log.write(Applied(values=seen, t=wall()))
         check_steps(spec, seen)
-        check_cap(spec, seen)
+        check_system(spec, seen)
         digest = fingerprint(parts.model, parts.sharding.in_parts)
         save(parts.model, run.weights, in_parts=parts.sharding.in_parts, writes=world.rank == 0)
         watch.switch("shutdown")
@@ -118,7 +123,8 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
             Finished(
                 parts=parts.arrivals.split(clock), startup=startup, hidden_s=parts.step.hidden_s(), late=parts.arrivals.late(),
                 energy=energy, ahead_s=parts.arrivals.ahead_s, traffic=parts.traffic.per_step(), graph=parts.step.finish(),
-                training_s=training_s, memory=parts.memory.close(data_bytes=_data_bytes(parts)), weights_hash=digest,
+                training_s=training_s, memory=parts.memory.close(data_bytes=_data_bytes(parts), data_shared=_data_shared(parts)),
+                weights_hash=digest, cores=cores,
                 num_parameters=parts.sharding.num_parameters(),
                 score={"name": main, "better": better_of(task, main)}, t=wall(),
             )
@@ -126,8 +132,12 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     return world
 
 
-def check_cap(spec: Spec, applied: dict[str, Any]) -> None:
+def check_system(spec: Spec, applied: dict[str, Any]) -> None:
     """asked == got, as the system has it; of a GPU torch keeps a share, which is right to the byte but for rounding."""
+    if applied["pin"] != spec.pin:
+        raise RunFailed(
+            f"asked for pin={spec.pin}, but the threads of this rank have pin={applied['pin']}", kind="mismatch"
+        )
     want, got = nbytes(spec.memory_cap) if spec.memory_cap else None, applied["memory_cap"]
     if (want is None) != (got is None) or (want and abs(want - got) > 1 << 10):
         raise RunFailed(f"asked for memory_cap={spec.memory_cap}, but {got} bytes are in force", kind="mismatch")
@@ -138,6 +148,8 @@ def load_libraries(spec: Spec) -> None:
     importlib.import_module("torch._dynamo")
     if spec.wrap == "accelerate":
         importlib.import_module("accelerate")
+    if spec.messages == "memory":
+        library("reduce")  # the first time a compiler makes it, which must not come under a memory_cap
     if spec.sharding in _LIBRARIES:
         importlib.import_module(_LIBRARIES[spec.sharding])
 
@@ -150,6 +162,11 @@ def _data_bytes(parts: Parts) -> int | None:
             return None
         storages |= {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in feed.tensors}
     return sum(storages.values())
+
+
+def _data_shared(parts: Parts) -> bool:
+    """Whether those bytes are held once a machine, and not by this rank alone."""
+    return all(isinstance(feed, SharedFeed) for feed in (parts.train, parts.test))
 
 
 def same_source(task: Task, spec: Spec) -> None:

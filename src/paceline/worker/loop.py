@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any
-
-import torch
 
 from paceline.base.errors import RunFailed
 from paceline.records.events import Epoch, Mark
@@ -18,8 +13,8 @@ from paceline.worker.evaluate import evaluate
 from paceline.worker.measure.clock import wall
 from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import Tally, finite
-from paceline.worker.step import Fed
-from paceline.worker.tasks.order import Ids, Piece, epoch_order, micro_pieces, sample_keys, training_pieces
+from paceline.worker.samples import Samples
+from paceline.worker.tasks.order import epoch_order, training_pieces
 from paceline.worker.tasks.task import users_code
 
 _TRAINING = ("data", "forward", "backward", COMMUNICATION, "optimizer", "step")
@@ -37,9 +32,17 @@ def train(parts: Parts, observe: Observer) -> Tally:
         if spec.steps is not None:
             pieces = pieces[: spec.steps - pace.iteration]
         with users_code(parts.task.name, parts.task.source):
-            for num_global, fed in _steps(parts, pieces, epoch):
-                with parts.traffic, parts.memory if parts.memory.looks else contextlib.nullcontext():
-                    parts.step(fed, pace.window)
+            samples = Samples(
+                parts.train, parts.task, pieces, watch, parts.world.device,
+                seed=spec.seed, epoch=epoch, accumulate=spec.accumulate,
+            )  # fmt: skip
+            for num_global, fed in samples.steps():
+                with parts.traffic:
+                    if parts.memory.looks:
+                        with parts.memory:
+                            parts.step(fed, pace.window)
+                    else:
+                        parts.step(fed, pace.window)
                 pace.after_step(epoch, num_global)
         pace.mark(epoch)
         _write(observe, parts, "train", epoch, pace, pace.epoch, seen=sum(piece.num_global for piece in pieces))
@@ -56,50 +59,6 @@ def train(parts: Parts, observe: Observer) -> Tally:
             parts.arrivals.exchange()
             return total
     raise AssertionError("unreachable: the loop above returns")
-
-
-def augmented(parts: Parts, batch: Any, ids: Ids, epoch: int) -> Any:
-    """The batch as the task changes it, if it does. Keys are of the samples, so every world size sees the same pixels."""
-    if parts.task.augment is None:
-        return batch
-    keys = torch.from_numpy(sample_keys(ids, seed=parts.spec.seed, epoch=epoch))
-    changed = parts.task.augment(batch, keys.to(parts.world.device))
-    if _sizes(changed) != _sizes(batch):
-        raise RunFailed(
-            f"{parts.task.name}: augment(batch, keys) was given tensors of {_sizes(batch)} samples and returned {_sizes(changed)}: "
-            "it may change samples, not their number or the batch's form",
-            kind="task",
-        )
-    return changed
-
-
-def _sizes(batch: Any) -> Any:
-    """How many samples each tensor of a batch holds, in the batch's own form; None where something is no batch."""
-    if isinstance(batch, torch.Tensor):
-        return batch.shape[0] if batch.dim() else 1
-    if isinstance(batch, dict):
-        return {name: _sizes(value) for name, value in batch.items()}
-    if isinstance(batch, tuple | list):
-        return [_sizes(value) for value in batch]
-    return None
-
-
-def _steps(parts: Parts, pieces: Sequence[Piece], epoch: int) -> Iterator[tuple[int, Fed]]:
-    """For each step the samples all ranks see in it, and this rank's micro-batches, which are fetched as the step asks for them."""
-    cut = [micro_pieces(piece, parts.spec.accumulate) for piece in pieces]
-    batches = iter(parts.train.batches([Piece(ids, len(ids)) for micro in cut for ids in micro]))
-
-    def fed(micro: Sequence[Any]) -> Fed:
-        for index, ids in enumerate(micro):
-            parts.watch.switch("data")
-            yield augmented(parts, next(batches), ids, epoch), len(ids), index + 1 == len(micro)
-
-    for piece, micro in zip(pieces, cut, strict=True):
-        yield piece.num_global, fed(micro)
-    if (
-        next(batches, None) is not None
-    ):  # the end of a data set has a word to say: a stream may have been longer than stated
-        raise AssertionError("more batches than were asked for")
 
 
 class _Pace:

@@ -18,14 +18,15 @@ from paceline.records.events import Finished
 from paceline.records.layout import RunDir
 from paceline.records.steady import WARMUP_STEPS
 from paceline.worker.assemble import Parts
-from paceline.worker.loop import augmented
 from paceline.worker.measure.accounts import BACKWARD, FORWARD, Accounts
 from paceline.worker.measure.clock import Stopwatch, wall
 from paceline.worker.measure.device import settle
 from paceline.worker.measure.ranges import ROOT, Phases, around_modules
 from paceline.worker.measure.timeline import following
 from paceline.worker.measure.traced import Trace
-from paceline.worker.tasks.order import Piece, epoch_order, evaluation_pieces, training_pieces
+from paceline.worker.samples import augmented
+from paceline.worker.tasks.feed import batches
+from paceline.worker.tasks.order import Piece, epoch_order, evaluation_pieces, sample_keys, training_pieces
 from paceline.worker.tasks.task import users_code
 
 SCHEMA = 1
@@ -99,12 +100,13 @@ def _walk(parts: Parts, num: int, watch: _Switch) -> None:
     """The batches of a pass, phase by phase; which instrument listens to the phases is the caller's choice."""
     feed = parts.train if parts.spec.profile == "training" else parts.test
     for epoch, pieces in enumerate(_passes(parts, num)):
-        batches = feed.batches(pieces)
+        fetched = batches(feed, pieces)
         for piece in pieces:
             watch.switch("data")
-            batch = next(batches)
-            if parts.spec.profile == "training":
-                batch = augmented(parts, batch, piece.ids, epoch)
+            batch = next(fetched)
+            if parts.spec.profile == "training" and parts.task.augment is not None:
+                keys = torch.from_numpy(sample_keys(piece.ids, seed=parts.spec.seed, epoch=epoch))
+                batch = augmented(parts.task, batch, keys.to(parts.world.device))
             _one(parts, batch, len(piece.ids), watch)
 
 

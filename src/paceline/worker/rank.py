@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from paceline.base.errors import BadInput, PacelineError, RunFailed
 from paceline.base.files import open_log, read_json, write_json
-from paceline.records.events import Broke, EventLog, Started
+from paceline.records.events import STARTED, Broke, EventLog, Started
 from paceline.records.layout import RunDir
 from paceline.records.split import STARTUP
 from paceline.worker.measure.cap import ran_out
@@ -42,11 +42,11 @@ def _as_failure(error: BaseException) -> RunFailed:
 _GRACE_S = 4.0  # for the rank that died to be named by whoever started it, before another says only that it is gone
 
 
-def train_job(run: RunDir, identity: Identity, *, own_log: bool) -> None:
+def train_job(run: RunDir, identity: Identity, *, own_log: bool, start: str = STARTED) -> None:
     """One rank from its first line to its last; every end but a signal leaves a last event."""
     watch = Stopwatch(f"{STARTUP}import")
     log = EventLog(run.events(identity.rank))
-    log.write(Started(rank=identity.rank, host=identity.host, pid=os.getpid(), t=wall()))
+    log.write(Started(rank=identity.rank, host=identity.host, pid=os.getpid(), t=wall(), start=start))
     if own_log:  # started by somebody else's launcher: a log of our own for every rank all the same
         for stream, number in (("out", 1), ("err", 2)):
             with open_log(run.rank_log(identity.rank, stream)) as file:

@@ -23,6 +23,13 @@ def seed_everything(seed: int, *, rank: int = 0) -> None:
     torch.manual_seed(own)
 
 
+def fresh() -> None:
+    """After a fork: streams from the system's own randomness, as a started process has them. A GPU's begins with a fixed seed."""
+    random.seed()
+    np.random.seed()
+    torch.default_generator.seed()
+
+
 @contextlib.contextmanager
 def kept(device: torch.device) -> Generator[None]:
     """What is drawn inside leaves the streams as they were: for a look at the model that is no part of the training."""

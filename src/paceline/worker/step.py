@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -14,8 +15,31 @@ from paceline.worker.tasks.task import Task
 from paceline.worker.transform.precision import Numbers
 from paceline.worker.update import Update
 
-# (batch, number of samples, whether it is the step's last) of each micro-batch; fetching one is timed as `data`
-Fed = Iterator[tuple[Any, int, bool]]
+Micro = tuple[Any, int, bool]  # a micro-batch, its number of samples, whether it is the step's last
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a step's samples stand among this rank's samples of the epoch, whose ids (and keys for augmentation) are on the device:
+    `num` of them from `start` on. A step that is one graph fetches them by itself."""
+
+    ids: torch.Tensor
+    keys: torch.Tensor | None
+    start: int
+    num: int
+
+
+class Fed:
+    """What a step is given: its micro-batches, each fetched when it is asked for, which is timed as `data`. `place` is there where the
+    data lies on the device as tensors."""
+
+    __slots__ = ("micro", "place")
+
+    def __init__(self, micro: Iterator[Micro], place: Place | None = None) -> None:
+        self.micro, self.place = micro, place
+
+    def __iter__(self) -> Iterator[Micro]:
+        return self.micro
 
 
 class Step(Protocol):
@@ -26,7 +50,7 @@ class Step(Protocol):
     @property
     def computed(self) -> tuple[str, ...]: ...
 
-    def __call__(self, batches: Fed, tally: Tally) -> None: ...
+    def __call__(self, fed: Fed, tally: Tally) -> None: ...
 
     def hidden_s(self) -> float:
         """Seconds of communication that ran while this rank computed; the stopwatch must be settled."""
@@ -75,13 +99,13 @@ class EagerStep:
     def computed(self) -> tuple[str, ...]:
         return self.numbers.computed
 
-    def __call__(self, batches: Fed, tally: Tally) -> None:
+    def __call__(self, fed: Fed, tally: Tally) -> None:
         """A rank that has no sample in this step is fed nothing; it still takes part in the reduction."""
         forward, backward, communication, update = self.phases
         total, num_micro = 0.0, 0
         self.watch.switch(update)
         self.update.begin()
-        for batch, num, last in batches:
+        for batch, num, last in fed:
             self.watch.switch(forward)
             with self.sharding.micro(last=last):
                 with self.numbers.arithmetic():
@@ -114,6 +138,11 @@ class EagerStep:
         if self._talks:
             self.watch.switch("communication")
         self._unit = self._batch * (self._largest(counted) or 1.0)
+
+    @property
+    def unit(self) -> float:
+        """What sums are divided by on their way; known after the first step."""
+        return self._unit
 
     def hidden_s(self) -> float:
         return self.sharding.hidden_s()

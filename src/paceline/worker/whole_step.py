@@ -1,5 +1,5 @@
-"""A whole step as one graph: forward, loss, scores, backward and update, with nothing told apart inside. Compiled here; the base is
-shared with `captured_step.py`.
+"""A whole step as one graph: batch, forward, loss, scores, backward and update, with nothing told apart inside. What compiling
+(`compiled_step.py`) and capturing (`captured_step.py`) have in common.
 
 The first steps are ordinary ones: they make the optimizer's state, and show which types flow and which parameters are trained. A
 graph has one shape: a batch of another (the short last one of an epoch) is an ordinary step too. Both are counted.
@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.func import functional_call, grad_and_value
 
+from paceline.worker.course import Course
 from paceline.worker.measure.compiles import COMPILE, Compiles
-from paceline.worker.measure.tally import LOSS, Sums, Tally
+from paceline.worker.measure.tally import Sums, Tally
 from paceline.worker.sharding.whole import Whole
-from paceline.worker.step import EagerStep, Fed
-from paceline.worker.transform.beside import in_place
-from paceline.worker.transform.graph import ColdCompiler, Leaf, in_words, signature
-from paceline.worker.transform.in_graph import RateInTensors, total_norm, trained, updater
-from paceline.worker.update import TINY
+from paceline.worker.step import EagerStep, Fed, Place
+from paceline.worker.transform.beside import in_place, steady
+from paceline.worker.transform.graph import Leaf, signature
+from paceline.worker.transform.in_graph import RateInTensors, trained
 
 STEP = "step"
+Data = tuple[torch.Tensor, ...]
 
 
 class Insides:
@@ -36,27 +36,14 @@ class Insides:
         device = self.parameters[0].device
         self.names = list(names)
         self.rate = RateInTensors(optimizer, self.parameters[0], moves_beta=moves_beta)
-        self._update = updater(optimizer, self.parameters, self.rate)
         self.sums = torch.zeros(len(self.names), 2, dtype=torch.float64, device=device)
-        self.clips = torch.zeros(
-            2, dtype=torch.float64, device=device
-        )  # how many steps were clipped, the longest gradient
+        # how many steps were clipped, the longest gradient
+        self.clips = torch.zeros(2, dtype=torch.float64, device=device)
 
     def rows(self, values: Sums) -> torch.Tensor:
         """Inside the graph. A plain number becomes a fill, not a copy from the host, which no graph may hold."""
-        return torch.stack([_double(value, self.sums.device) for name in self.names for value in values[name]]).view(
-            -1, 2
-        )
-
-    def apply(self, gradients: list[torch.Tensor]) -> None:
-        """Inside the graph: the same arithmetic as `Update`, where nothing may be looked at."""
-        if self.clip is not None:
-            norm = total_norm(gradients)
-            factor = (self.clip / (norm + TINY)).clamp(max=1.0)
-            gradients = [gradient * factor for gradient in gradients]
-            long = norm.double()
-            self.clips.copy_(torch.stack([self.clips[0] + (long > self.clip), torch.maximum(self.clips[1], long)]))
-        self._update(gradients)
+        numbers = [_double(value, self.sums.device) for name in self.names for value in values[name]]
+        return torch.stack(numbers).view(-1, 2)
 
     def give(self) -> Sums:
         """What was added up since the last time; on the device, without waiting for it."""
@@ -72,52 +59,72 @@ def _double(value: Any, device: torch.device) -> torch.Tensor:
 
 
 class WholeStep(ABC):
-    """It fills the part `step` of the stopwatch and no other, in its ordinary steps as well."""
+    """It fills the part `step` of the stopwatch and no other, in its ordinary steps as well; but for messages between ranks, which
+    stay `communication`. `data`: the training data, where it lies on the device as tensors: then the graph fetches its own batches.
+    """
 
     phases: tuple[str, ...] = (STEP,)
     word: str
     asked: str
     num_first = 1  # ordinary steps before the graph is made
-    by_hand = 0  # graphs that torch's compiler does not count
+    num_graphs = 1
 
-    def __init__(self, eager: EagerStep, whole: Whole, compiles: Compiles, *, moves_beta: bool) -> None:
-        self.eager, self.whole, self.compiles = eager, whole, compiles
+    def __init__(
+        self, eager: EagerStep, whole: Whole, compiles: Compiles, *, moves_beta: bool, data: Data | None = None
+    ) -> None:
+        self.eager, self.whole, self.compiles, self.data = eager, whole, compiles, data
         self.watch, self.update, self.numbers = eager.watch, eager.update, eager.numbers
         self.num_eager = self.num_graph = 0
         self._moves_beta = moves_beta
         self._shape: tuple[int, tuple[Leaf, ...]] | None = None  # number of samples, and what they are in
         self._tally: Tally | None = None
         self._insides: Insides | None = None
-        eager.phases = (STEP,) * len(eager.phases)
+        self._course: Course | None = None
+        eager.phases = tuple(STEP if phase != "communication" else phase for phase in eager.phases)
 
     @property
     def computed(self) -> tuple[str, ...]:
         return self.numbers.computed
 
-    def __call__(self, batches: Fed, tally: Tally) -> None:
-        """One micro-batch: rules refuse more, and more ranks; alone, a rank always has a sample."""
-        ((batch, num, _),) = batches
-        shape = (num, signature(batch, asked=self.asked))
+    def __call__(self, fed: Fed, tally: Tally) -> None:
+        """One micro-batch, or none: rules refuse more."""
+        place, batch = (fed.place, None) if self.data is not None else (None, None)
+        if place is None:
+            micro = list(fed)
+            fed = Fed(iter(micro))
+            batch, num = micro[0][:2] if micro else (None, 0)
+            shape = (num, signature(batch, asked=self.asked))
+        else:
+            shape = (place.num, ())
         if self._shape is None:
             self._shape = shape  # the first batch is whole, unless the data is smaller than one
-        if shape != self._shape or self.num_eager < self.num_first:
+        if shape != self._shape or self.num_eager < self.num_first or not shape[0]:
             self.watch.switch(STEP)
-            self._ordinary(batch, num, tally)
+            self._ordinary(fed, tally)
             return
         if self._insides is None:
-            self.watch.switch(STEP)
-            with self.compiles.making(graphs=self.by_hand):
-                self._insides = Insides(self.eager, self._names, asked=self.asked, moves_beta=self._moves_beta)
-                self.update.optimizer.zero_grad(set_to_none=True)
-                self.make(self._insides, batch, num)
+            self._make(place, batch, shape[0])
+        assert self._insides is not None
         if self._tally is not tally and self._tally is not None:
             self._tally.take()
         self._tally = tally
         self.update.advance()
         self._insides.rate.follow(self.update.rate)
+        if place is not None and self._course is not None:
+            self.watch.switch(STEP)
+            self._course.follow(place)
         self.run(batch)
-        tally.later(self._insides.give, num)
+        tally.later(self._insides.give, shape[0])
         self.num_graph += 1
+
+    def _make(self, place: Place | None, batch: Any, num: int) -> None:
+        self.watch.switch(STEP)
+        with self.compiles.making(graphs=self.num_graphs):
+            self._insides = Insides(self.eager, self._names, asked=self.asked, moves_beta=self._moves_beta)
+            if place is not None and self.data is not None:
+                self._course = Course(self.eager.task, self.data, place)
+            self.update.optimizer.zero_grad(set_to_none=True)
+            self.make(self._insides, batch, num)
 
     @abstractmethod
     def make(self, insides: Insides, batch: Any, num: int) -> None:
@@ -125,19 +132,25 @@ class WholeStep(ABC):
 
     @abstractmethod
     def run(self, batch: Any) -> None:
-        """One step; the stopwatch is in the part `data` still."""
+        """One step; where the batch was fetched outside, the stopwatch is in the part `data` still."""
 
-    def _ordinary(self, batch: Any, num: int, tally: Tally) -> None:
+    def _ordinary(self, fed: Fed, tally: Tally) -> None:
         own = Tally()
         with contextlib.nullcontext() if self._insides is not None else self.checked():
-            self.eager(iter(((batch, num, True),)), own)
-        self._names = own.names
+            self.eager(fed, own)
+        if own.num:
+            self._names = own.names
         tally.merge(own)
         self.num_eager += 1
 
-    def checked(self) -> contextlib.AbstractContextManager[None]:
-        """Around the ordinary steps before there is a graph: whether they do what it would not."""
-        return in_place(self.whole, self.asked)
+    @contextlib.contextmanager
+    def checked(self) -> Any:
+        """Around the ordinary steps before there is a graph: whether they do what it would not. Python is not there when a graph
+        runs: what it draws or counts would stay as it was."""
+        with in_place(self.whole, self.asked), steady(self.whole, self.asked, host=self.draws_on_host):
+            yield
+
+    draws_on_host = True  # a graph of this kind cannot draw from torch's generator of the host
 
     def hidden_s(self) -> float:
         return 0.0
@@ -175,68 +188,3 @@ class WholeStep(ABC):
     @abstractmethod
     def close(self) -> None:
         """On every way out."""
-
-
-class CompiledStep(WholeStep):
-    """By torch.compile, as one graph or not at all: a break inside a step would make two graphs of it without a word."""
-
-    word, asked = "compile", "graph=compile graph_of=step"
-
-    def __init__(
-        self, eager: EagerStep, whole: Whole, compiles: Compiles, compiler: ColdCompiler, *, moves_beta: bool
-    ) -> None:
-        super().__init__(eager, whole, compiles, moves_beta=moves_beta)
-        self._compiler = compiler
-        self._step: Callable[[Any], None] | None = None
-
-    def __call__(self, batches: Fed, tally: Tally) -> None:
-        with self.compiles, in_words(self.asked, "use graph_of=model, or graph=eager"):
-            super().__call__(batches, tally)
-
-    def make(self, insides: Insides, batch: Any, num: int) -> None:
-        self._compiler.get_ready()
-        step = _functional(self.eager, self.whole, insides, num)
-        self._step = torch.compile(step, fullgraph=True, dynamic=False, backend=self._compiler.backend)
-
-    def run(self, batch: Any) -> None:
-        assert self._step is not None
-        self.watch.switch(STEP)
-        with torch.no_grad():
-            self._step(batch)
-
-    @property
-    def is_made(self) -> bool:
-        return super().is_made and self.compiles.graphs > 0
-
-    def close(self) -> None:
-        self._compiler.close()
-
-
-def _functional(eager: EagerStep, whole: Whole, insides: Insides, num: int) -> Callable[[Any], None]:
-    """The step as a function of its batch: torch's compiler follows torch.func through a backward pass, and not loss.backward().
-
-    Running statistics go through it as values and are written at the end; parameters that got no gradient are left out, as
-    the optimizer leaves them.
-    """
-    task, numbers = eager.task, eager.numbers
-    own = {id(parameter): name for name, parameter in whole.named_parameters()}
-    weights = {own[id(parameter)]: parameter for parameter in insides.parameters}
-    buffers = dict(whole.named_buffers())
-
-    def loss_of(weights: Mapping[str, Any], batch: Any) -> tuple[Any, tuple[Any, dict[str, Any]]]:
-        after = {name: buffer.clone() for name, buffer in buffers.items()}
-        with numbers.arithmetic():
-            outputs = functional_call(whole, {**weights, **after}, (batch,))
-        outputs = numbers.whole(outputs)
-        loss, count = task.loss_sum(outputs, batch, num)
-        rows = insides.rows({LOSS: (loss, count), **task.score_sums(outputs, batch, num)})
-        return loss / count, (rows, after)
-
-    def step(batch: Any) -> None:
-        gradients, (_, (rows, after)) = grad_and_value(loss_of, has_aux=True)(weights, batch)
-        for name, buffer in buffers.items():
-            buffer.copy_(after[name])
-        insides.sums.add_(rows)
-        insides.apply([gradients[name] for name in weights])
-
-    return step

@@ -70,13 +70,13 @@ class AcceleratedStep:
         if isinstance(prepared.model, DistributedDataParallel):
             prepared.model.register_comm_hook(None, self._overlap.hook)
 
-    def __call__(self, batches: Fed, tally: Tally) -> None:
+    def __call__(self, fed: Fed, tally: Tally) -> None:
         """One micro-batch: a rule refuses more, and DDP ranks that have none."""
         forward, communication, backward, update = self.phases
         optimizer = self.prepared.optimizer
         self.watch.switch(update)
         self.update.begin()
-        ((batch, num, _),) = batches
+        ((batch, num, _),) = fed
         self.watch.switch(forward)
         with ddps_words("wrap=accelerate"):
             outputs = self.prepared.model(batch)

@@ -29,6 +29,7 @@ FULL = Host(
 )
 GPUS = Host(cores=8, memory_bytes=16 << 30, gpus=2, torch="2.13.0")
 KNOWN = Known(HOST, DataShape("tensors"))
+COMPILING = replace(FULL, programs=FULL.programs | {"g++"})
 HOPPER = Known(replace(GPUS, packages=frozenset({"torchao"})), linear=((32, 512), (20, 32)), capability=(9, 0))
 
 
@@ -82,6 +83,29 @@ def test_a_profile_counts_batches() -> None:
     assert problems(Known(FULL), profile="training", wrap="accelerate")[0].endswith("(rule: profile-of-our-step)")
 
 
+@pytest.mark.parametrize(
+    ("asked", "carried"),
+    [
+        ({"on": "1x2"}, "memory"),
+        ({"on": "1x2", "launcher": "mpirun"}, "memory"),
+        ({"on": "1x2", "sync_every": 2}, "memory"),
+        ({"on": "1x2", "messages": "backend"}, "backend"),
+        ({"on": "1x2", "backend": "gloo"}, "backend"),  # who names a backend gets its messages
+        ({"on": "1x2", "backend": "mpi", "launcher": "mpirun", "messages": "memory"}, "memory"),
+        ({"on": "1x2", "sharding": "ddp"}, "backend"),
+        ({"on": "1x2", "wrap": "accelerate"}, "backend"),
+        ({"on": "1x2", "launcher": "slurm+srun"}, "backend"),
+        ({"on": "1x1"}, "backend"),
+    ],
+)
+def test_messages_go_through_memory_where_they_can_and_no_backend_was_named(
+    asked: dict[str, Any], carried: str
+) -> None:
+    assert spec(Known(COMPILING), **asked).messages == carried
+    if "messages" not in asked:
+        assert spec(Known(FULL), **asked).messages == "backend", "without a compiler"
+
+
 def test_a_stream_is_not_shuffled_unless_asked() -> None:
     stream = Known(HOST, DataShape("stream"))
     assert spec(stream).shuffle is False
@@ -119,6 +143,19 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     ),
     "nccl-on-a-gpu": (EVERYTHING, {"backend": "nccl", "device": "cpu"}),
     "srun-speaks-mpi": (Known(replace(FULL, mpi=None)), {"launcher": "slurm+srun", "backend": "mpi"}),
+    "memory-has-peers": (Known(COMPILING), {"messages": "memory"}),
+    "memory-of-one-machine": (Known(COMPILING), {"messages": "memory", "on": "2x1", "launcher": "slurm+srun"}),
+    "memory-of-the-host": (
+        Known(replace(COMPILING, gpus=2, torch="2.13.0")),
+        {"messages": "memory", "on": "1x2", "device": "cuda"},
+    ),
+    "memory-carries-our-sums": (Known(COMPILING), {"messages": "memory", "on": "1x2", "sharding": "ddp"}),
+    "memory-carries-our-steps": (Known(COMPILING), {"messages": "memory", "on": "1x2", "wrap": "accelerate"}),
+    "memory-on-linux": (Known(replace(COMPILING, platform="darwin")), {"messages": "memory", "on": "1x2"}),
+    "memory-has-a-compiler": (EVERYTHING, {"messages": "memory", "on": "1x2"}),
+    "pin-has-cores": (EVERYTHING, {"pin": "cores", "on": "1x4", "threads": 3}),
+    "pin-by-one-only": (EVERYTHING, {"pin": "cores", "launcher": "mpirun"}),
+    "pin-on-linux": (Known(replace(FULL, platform="darwin")), {"pin": "cores"}),
     "by-hand-on-each": (EVERYTHING, {"launcher": "torchrun", "on": "2x1"}),
     "machine-exists": (EVERYTHING, {"launcher": "torchrun", "on": "2x1", "head": "a", "machine": 2}),
     "machine-by-hand": (EVERYTHING, {"launcher": "slurm+srun", "on": "2x1", "machine": 1}),
@@ -193,7 +230,7 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "captured-is-a-step": (Known(GPUS), {"graph": "captured", "graph_of": "model"}),
     "step-of-a-graph": (KNOWN, {"graph": "export", "graph_of": "step"}),
     "one-graph-has-no-if": (KNOWN, {"task": "features", "params": {"early_exit": True}, "graph": "export"}),
-    "step-graph-alone": (KNOWN, {**STEP_GRAPH, "on": "1x2"}),
+    "step-graph-of-replicas": (KNOWN, {**STEP_GRAPH, "on": "1x2", "sync_every": 2}),
     "graph-of-whole-models": (KNOWN, {"graph": "compile", "sharding": "fsdp", "on": "1x2"}),
     "graph-of-our-step": (EVERYTHING, {"graph": "export", "wrap": "accelerate"}),
     "profile-is-eager": (KNOWN, {"graph": "compile", "profile": "training"}),

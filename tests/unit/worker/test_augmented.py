@@ -11,8 +11,8 @@ import torch
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
-from paceline.worker.loop import _steps, augmented  # pyright: ignore[reportPrivateUsage]
 from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.samples import Samples, augmented
 from paceline.worker.tasks.feed import make_feed
 from paceline.worker.tasks.load import find
 from paceline.worker.tasks.order import epoch_order, sample_keys, training_pieces
@@ -29,12 +29,19 @@ def seen(*, ranks: int, accumulate: int, epoch: int = 1) -> tuple[list[int], tor
     for rank in range(ranks):
         spec = Spec(task="cifar-cnn", batch=BATCH, accumulate=accumulate, seed=9)
         feed = make_feed((images[:NUM], np.arange(NUM)), what="data", collate=None)  # the label is the sample's number
-        parts: Any = SimpleNamespace(
-            spec=spec, task=task, train=feed, watch=Stopwatch("data"), world=SimpleNamespace(device=torch.device("cpu"))
-        )
         order = epoch_order(NUM, seed=spec.seed, epoch=epoch, shuffle=True)
         pieces = training_pieces(order, batch=BATCH, rank=rank, world_size=ranks)
-        for step, (_, fed) in enumerate(_steps(parts, pieces, epoch)):
+        samples = Samples(
+            feed,
+            task,
+            pieces,
+            Stopwatch("data"),
+            torch.device("cpu"),
+            seed=spec.seed,
+            epoch=epoch,
+            accumulate=accumulate,
+        )
+        for step, (_, fed) in enumerate(samples.steps()):
             for batch, _, _ in fed:
                 ids[step] += batch[1].tolist()
                 pixels[step].append(batch[0])
@@ -68,12 +75,10 @@ def test_keys_are_of_the_sample_the_epoch_and_the_seed() -> None:
 
 
 def fetch(augment: Any) -> Any:
-    parts: Any = SimpleNamespace(
-        spec=Spec(task="features"),
-        task=SimpleNamespace(name="mine", augment=augment),
-        world=SimpleNamespace(device=torch.device("cpu")),
+    task: Any = SimpleNamespace(name="mine", augment=augment)
+    return augmented(
+        task, (torch.ones(4, 2), torch.zeros(4)), torch.from_numpy(sample_keys(np.arange(4), seed=1, epoch=0))
     )
-    return augmented(parts, (torch.ones(4, 2), torch.zeros(4)), np.arange(4), 0)
 
 
 def test_a_task_may_change_samples_but_not_their_number() -> None:

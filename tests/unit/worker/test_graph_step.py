@@ -26,28 +26,36 @@ from torch._dynamo.exc import BackendCompilerFailed
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 from paceline.worker.captured_step import CapturedStep
+from paceline.worker.compiled_step import CompiledStep
 from paceline.worker.graph_step import ModelGraphStep
 from paceline.worker.measure.allocator import host_memory
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.compiles import Compiles
 from paceline.worker.measure.memory import Memory
 from paceline.worker.measure.tally import Tally
+from paceline.worker.samples import Samples
 from paceline.worker.sharding.replicate import Replicated
 from paceline.worker.sharding.whole import Whole
-from paceline.worker.step import EagerStep, Step
+from paceline.worker.step import EagerStep, Fed, Step
+from paceline.worker.tasks.feed import TensorFeed
+from paceline.worker.tasks.order import epoch_order, training_pieces
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.transform import optim
 from paceline.worker.transform.flow import Flow
-from paceline.worker.transform.graph import ColdCompiler, Exported, signature
+from paceline.worker.transform.graph import Compiler, Exported, signature
 from paceline.worker.transform.precision import Numbers
 from paceline.worker.transform.schedule import Length, rate
 from paceline.worker.update import Update
-from paceline.worker.whole_step import CompiledStep, WholeStep
 from paceline.worker.world.join import World
 
 WORLD = World(rank=0, size=1, local_rank=0, host="here", device=torch.device("cpu"), backend="gloo")
 SIZES = (16, 16, 16, 6, 16, 16, 16, 6)  # two epochs of 54 samples, each with a short last batch
 TOLERANCE = 1e-10
+_DRAWN = torch.Generator().manual_seed(5)
+DATA = (
+    torch.randn(54, 8, dtype=torch.float64, generator=_DRAWN),
+    torch.randint(0, 5, (54,), generator=_DRAWN),
+)
 RATE = 1e-6  # where torch reads the learning rate as float32 (its fused SGD)
 
 # torch's compiler and its export warn of their own use of old names
@@ -76,11 +84,11 @@ def anew() -> Iterator[None]:
     )  # how torch hands an address to what it has compiled
 
 
-class Warm(ColdCompiler):
+class Warm(Compiler):
     """The same compiler with the cache that is there: a cold one is shown by the run in tests/e2e/test_graphs.py."""
 
     def __init__(self, backend: str) -> None:
-        super().__init__(WORLD.device, threads=1, backend=backend)
+        super().__init__(WORLD.device, threads=1, kept=True, backend=backend)
         self._ready = True
 
 
@@ -112,6 +120,7 @@ class Made:
     step: Step
     update: Update
     watch: Stopwatch
+    task: Task
 
     def train(self, sizes: tuple[int, ...] = SIZES) -> list[dict[str, Any]]:
         """The means of every epoch."""
@@ -121,17 +130,38 @@ class Made:
             x = torch.randn(size, 8, dtype=torch.float64, generator=generator)
             y = torch.randint(0, 5, (size,), generator=generator)
             self.watch.switch("data")
-            self.step(iter([((x, y), size, True)]), tally)
+            self.step(Fed(iter([((x, y), size, True)])), tally)
             if size != sizes[0] or index + 1 == len(sizes):
                 rows.append({**tally.means(), "num": tally.num})
                 tally = Tally()
         return rows
 
 
-def made(kind: str, net: Callable[[], torch.nn.Module] = network, backend: str = "aot_eager", **asked: Any) -> Made:
+def brighter(batch: Any, keys: torch.Tensor) -> Any:
+    """An augmentation: each sample by a factor of its own."""
+    return batch[0] * (1 + (keys % 7).double() / 10)[:, None], batch[1]
+
+
+def by_place(made: Made, *, epochs: int = 3) -> list[dict[str, Any]]:
+    """The same over a data set in memory, in another order every epoch: 54 samples, so the last batch is short."""
+    feed, rows = TensorFeed(DATA), []
+    for epoch in range(epochs):
+        order = epoch_order(feed.num, seed=1, epoch=epoch, shuffle=True)
+        pieces, tally = training_pieces(order, batch=16, rank=0, world_size=1), Tally()
+        samples = Samples(feed, made.task, pieces, made.watch, WORLD.device, seed=1, epoch=epoch, accumulate=1)
+        for _, fed in samples.steps():
+            made.step(fed, tally)
+        rows.append({**tally.means(), "num": tally.num})
+    return rows
+
+
+def made(
+    kind: str, net: Callable[[], torch.nn.Module] = network, backend: str = "aot_eager", *, data: Any = None, augment: Any = None,
+    **asked: Any,
+) -> Made:  # fmt: skip
     torch.manual_seed(3)
     model = net().double()
-    task = Task("made up", lambda: model, list, list, usual_forward, usual_loss, usual_score)
+    task = Task("made up", lambda: model, list, list, usual_forward, usual_loss, usual_score, augment=augment)
     given: dict[str, Any] = {
         "task": "features", "threads": 1, "device": "cpu", "precision": "fp64", "lr": 0.01, "weight_decay": 0.0, "steps": len(SIZES),
         "batch": 16, "update": "foreach" if kind == "step" else "single", **asked,
@@ -145,20 +175,21 @@ def made(kind: str, net: Callable[[], torch.nn.Module] = network, backend: str =
     compiles, step = Compiles(watch), None
     if kind == "step":
         moves = spec.schedule == "onecycle"
-        step = CompiledStep(eager, whole, compiles, Warm(backend), moves_beta=moves)
+        step = CompiledStep(eager, whole, compiles, Warm(backend), moves_beta=moves, data=data)
     elif kind == "captured":
-        step = OnHost(eager, whole, compiles, moves_beta=False)
+        step = OnHost(eager, whole, compiles, moves_beta=False, data=data)
     elif kind != "eager":
         step = ModelGraphStep(eager, whole, whole, compiles, Warm(backend) if kind == "compile" else None)
     model.train()
-    return Made(model, step or eager, update, watch)
+    return Made(model, step or eager, update, watch, task)
 
 
 class OnHost(CapturedStep):
     """What a recording is, played by hand: the same work on the same tensors, whatever they hold by then."""
 
-    def _ordinary(self, batch: Any, num: int, tally: Tally) -> None:
-        WholeStep._ordinary(self, batch, num, tally)
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.recorder: Any = SimpleNamespace(aside=lambda work: work(), record=self._recorded)
 
     def _recorded(self, body: Callable[[], None]) -> Any:
         def replay() -> None:
@@ -234,6 +265,40 @@ def test_a_captured_step_trains_as_the_plain_one() -> None:
         "three first ones and two short ones"
     )
     assert set(graph.watch.parts) == {"data", "step", "compile"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend", "augment"),
+    [("step", "aot_eager", None), ("step", "inductor", brighter), ("captured", "aot_eager", brighter)],
+)
+def test_a_graph_that_fetches_its_own_samples_trains_as_the_plain_step(kind: str, backend: str, augment: Any) -> None:
+    """It knows its place in the epoch, through short batches, which are ordinary steps, and new orders."""
+    asked: dict[str, Any] = {"optimizer": "adam"} if kind == "step" else {"optimizer": "sgd", "update": "fused"}
+    graph = made(kind, backend=backend, data=DATA, augment=augment, **asked)
+    plain = made("eager", augment=augment, **{**asked, "update": "single"})
+    for ours, theirs in zip(by_place(graph), by_place(plain), strict=True):
+        assert ours.keys() == theirs.keys() and ours["num"] == theirs["num"] == 54
+        assert all(abs(ours[name] - theirs[name]) < RATE for name in ours), (ours, theirs)
+    same(graph, plain, TOLERANCE if kind == "step" else RATE)
+    found = graph.step.finish()
+    first = 1 if kind == "step" else 3
+    assert found is not None and found["eager_steps"] == first + 3, "the first ones, and the short batch of each epoch"
+    assert graph.watch.parts["step"] > 0
+
+
+def test_dropout_in_a_compiled_step_is_the_plain_steps() -> None:
+    """Number for number: a graph draws from the same generator, as often."""
+
+    def net() -> torch.nn.Module:
+        return torch.nn.Sequential(network(), torch.nn.Dropout(0.3))
+
+    results = []
+    for kind in ("step", "eager"):
+        one = made(kind, net, backend="inductor")
+        torch.manual_seed(11)
+        one.train()
+        results.append(one)
+    same(*results)
 
 
 def test_a_parameter_without_a_gradient_is_left_alone() -> None:
@@ -484,7 +549,7 @@ def test_a_batch_of_something_else_is_no_part_of_a_steps_graph() -> None:
 def test_a_compiler_is_closed_twice_and_its_cache_goes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "others"))
-    cold = ColdCompiler(WORLD.device, threads=1, backend="eager")
+    cold = Compiler(WORLD.device, threads=1, kept=False, backend="eager")
     with torch._dynamo.config.patch(suppress_errors=True):
         cold.get_ready()
         assert not torch._dynamo.config.suppress_errors

@@ -65,6 +65,15 @@ def resident() -> tuple[int, int | None]:
     return found["VmHWM:"], found["VmRSS:"]
 
 
+def proportional() -> int | None:
+    """What the process has now, of a page that n processes have an n-th: summed over ranks, everything once. None where nobody counts."""
+    try:
+        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), None)
+
+
 @dataclass(slots=True)
 class _Moment:
     """When most was in use: in which phase, after how many operators, and which gradients were there."""
@@ -231,14 +240,16 @@ class Memory(TorchDispatchMode):
 
     # ---- what was seen ----
 
-    def close(self, *, data_bytes: int | None) -> dict[str, Any]:
+    def close(self, *, data_bytes: int | None, data_shared: bool = False) -> dict[str, Any]:
         """`peak_bytes` is the allocator's: on a GPU of all training steps, on a host of the larger of the steps that were looked at.
-        `steady_bytes` is in use between two of those, `end_bytes` at the end: much more would be a leak."""
+        `steady_bytes` is in use between two of those, `end_bytes` at the end: much more would be a leak. `data_shared`: the data's
+        bytes are held once a machine, outside of what the allocator counts."""
         rss, steady = resident()
         parameters, optimizer = _bytes(self._model.parameters()), _bytes(_optimizer_state(self._optimizer))
         row: dict[str, Any] = {
             "peak_bytes": None, "steady_bytes": None, "end_bytes": None, "reserved_bytes": None, "evaluation_peak_bytes": None,
-            "peak_in": None, "rss_bytes": rss, "rss_steady_bytes": steady, "allocator": None, "why": self._why,
+            "peak_in": None, "rss_bytes": rss, "rss_steady_bytes": steady, "pss_bytes": proportional(), "data_shared": data_shared,
+            "allocator": None, "why": self._why,
             "sizes": {
                 "parameters": parameters, "gradients": self._gradients, "optimizer": optimizer, "activations": None, "data": data_bytes,
             },

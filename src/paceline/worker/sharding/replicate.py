@@ -7,7 +7,7 @@ with zeros, and the divisor is the number of samples (or tokens) that were reall
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -40,6 +40,12 @@ class Replicated(Plain):
         self._parameters = [parameter for parameter in self._parameters if id(parameter) not in others]
         self._sparse = [parameter for parameter in self._parameters if id(parameter) in rows]
         self._dense = [parameter for parameter in self._parameters if id(parameter) not in rows]
+        self._message: _Message | None = None  # alone none is needed
+
+    @property
+    def dense(self) -> list[torch.nn.Parameter]:
+        """In the order of the message."""
+        return self._dense
 
     def reduce(self, count: Any) -> None:
         if self.world.size > 1:
@@ -54,34 +60,27 @@ class Replicated(Plain):
         A parameter no rank used keeps no gradient, as on one process: weight decay must not touch it. So each parameter's "was
         used" flag travels in the same message as the gradients and the count, and so does every rank's number of sparse rows.
         """
-        self._as_declared()
-        device = self.world.device
-        # Counts do not fit into a half format, and sums in one would lose the small ranks: there the message is in fp32.
-        dtype = torch.promote_types(self._parameters[0].dtype if self._parameters else torch.float32, torch.float32)
-        flags = [float(parameter.grad is not None) for parameter in (*self._dense, *self._sparse)]
-        rows = [self._num_rows(parameter) for parameter in self._sparse]
-        table = torch.zeros(len(rows), self.world.size)
-        table[:, self.world.rank] = torch.tensor(rows, dtype=torch.float32)
-        pieces = [
-            (parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)).reshape(-1)
-            for parameter in self._dense
-        ]
-        words = torch.cat([torch.tensor(flags, dtype=dtype), table.reshape(-1).to(dtype)]).to(device)
-        seen = torch.as_tensor(count, device=device).to(dtype).reshape(1)
-        message = sum_(torch.cat([*pieces, words, seen]), self.world)
-        tail = message[len(message) - len(words) - 1 :].tolist()
-        message.div_(tail[-1])
-        start = 0
-        for parameter, flag in zip(self._dense, tail, strict=False):
-            stop = start + parameter.numel()
-            parameter.grad = message[start:stop].view_as(parameter).to(parameter.dtype) if flag else None
-            start = stop
+        if self._message is None:
+            self._message = _Message(self._dense, len(self._sparse), self.world)
+        message, gradients = self._message, [parameter.grad for parameter in self._dense]
+        self._as_declared(gradients)
+        message.fill(gradients, count)
         if self._sparse:
-            num, sizes = self.world.size, [int(size) for size in tail[len(flags) : -1]]
-            self._rows_of_all([sizes[i * num : (i + 1) * num] for i in range(len(rows))], tail[-1])
-            for parameter, flag in zip(self._sparse, tail[len(self._dense) :], strict=False):
+            rows = [self._num_rows(parameter) for parameter in self._sparse]
+            message.fill_sparse([parameter.grad is not None for parameter in self._sparse], rows)
+        sum_(message.flat, self.world)
+        used, sizes, total = message.read()
+        message.flat.div_(total)
+        if all(used[: len(self._dense)]) and _all(gradients):
+            torch._foreach_copy_(gradients, message.pieces)  # pyright: ignore[reportPrivateImportUsage]
+        else:
+            for parameter, piece, flag in zip(self._dense, message.pieces, used, strict=False):
+                parameter.grad = piece.to(parameter.dtype, copy=True) if flag else None
+        if self._sparse:
+            self._rows_of_all(sizes, total)
+            for parameter, flag in zip(self._sparse, used[len(self._dense) :], strict=True):
                 parameter.grad = parameter.grad if flag else None
-        return tail[-1]
+        return total
 
     @staticmethod
     def _num_rows(parameter: torch.nn.Parameter) -> int:
@@ -128,14 +127,67 @@ class Replicated(Plain):
             summed._values().div_(total)
             parameter.grad = summed.to(parameter.dtype)
 
-    def _as_declared(self) -> None:
+    def _as_declared(self, gradients: list[torch.Tensor | None]) -> None:
         """Ranks that take a gradient for different things would read each other's messages wrongly."""
-        for parameters, sparse in ((self._dense, False), (self._sparse, True)):
-            for parameter in parameters:
-                if parameter.grad is not None and parameter.grad.is_sparse != sparse:
-                    found = "sparse" if parameter.grad.is_sparse else "dense"
-                    raise RunFailed(
-                        f"a parameter of shape {list(parameter.shape)} got a {found} gradient, and nn.Embedding(sparse=True) is what "
-                        "says beforehand which are sparse: use that, and use its weight in no other way",
-                        kind="mismatch",
-                    )
+        odd = next((g for g in gradients if g is not None and g.is_sparse), None)
+        if odd is None:
+            odd = next((p.grad for p in self._sparse if p.grad is not None and not p.grad.is_sparse), None)
+        if odd is not None:
+            found = "sparse" if odd.is_sparse else "dense"
+            raise RunFailed(
+                f"a parameter of shape {list(odd.shape)} got a {found} gradient, and nn.Embedding(sparse=True) is what "
+                "says beforehand which are sparse: use that, and use its weight in no other way",
+                kind="mismatch",
+            )
+
+
+def _all(gradients: list[torch.Tensor | None]) -> TypeGuard[list[torch.Tensor]]:
+    return all(gradient is not None for gradient in gradients)
+
+
+class _Message:
+    """What a rank says in a step, in one buffer that stays: dense gradients, who was used, rows of sparse ones, the count.
+
+    Made once, because what does not change from step to step need not be decided in every one: 40 small tensors took 240 us.
+    """
+
+    def __init__(self, dense: list[torch.nn.Parameter], num_sparse: int, world: World) -> None:
+        # Counts do not fit into a half format, and sums in one would lose the small ranks: there the message is in fp32.
+        dtype = torch.float32
+        for parameter in dense:
+            dtype = torch.promote_types(dtype, parameter.dtype)
+        self._world, self._num_sparse, self._num = world, num_sparse, len(dense)
+        sizes = [parameter.numel() for parameter in dense]
+        words = len(dense) + num_sparse + num_sparse * world.size + 1
+        self.flat = torch.zeros(sum(sizes) + words, dtype=dtype, device=world.device)
+        *pieces, self._tail = self.flat.split([*sizes, words])
+        self.pieces = [piece.view_as(parameter) for piece, parameter in zip(pieces, dense, strict=True)]
+        self._all_used = torch.zeros_like(self._tail)
+        self._all_used[: self._num] = 1.0
+        self._used, self._table = (
+            self._tail[: self._num],
+            self._tail[self._num + num_sparse : -1].view(num_sparse, world.size),
+        )
+        self._sparse_used, self._count = self._tail[self._num : self._num + num_sparse], self._tail[-1]
+
+    def fill(self, gradients: list[torch.Tensor | None], count: Any) -> None:
+        self._tail.copy_(self._all_used)
+        if _all(gradients):
+            torch._foreach_copy_(self.pieces, gradients)  # pyright: ignore[reportPrivateImportUsage]
+        else:
+            for piece, gradient in zip(self.pieces, gradients, strict=True):
+                piece.zero_() if gradient is None else piece.copy_(gradient)
+            self._used.copy_(torch.tensor([float(gradient is not None) for gradient in gradients]))
+        self._count.copy_(count) if isinstance(count, torch.Tensor) else self._count.fill_(count)
+
+    def fill_sparse(self, used: list[bool], rows: list[int]) -> None:
+        self._sparse_used.copy_(torch.tensor(used))
+        self._table[:, self._world.rank].copy_(torch.tensor(rows, dtype=self.flat.dtype))
+
+    def read(self) -> tuple[list[float], list[list[int]], float]:
+        """After the sum: how many ranks used each parameter, how many rows of each table each rank has, and the count of all."""
+        tail = self._tail.tolist()
+        used = self._num + self._num_sparse
+        table = [int(size) for size in tail[used:-1]]
+        num = self._world.size
+        return tail[:used], [table[i * num : (i + 1) * num] for i in range(self._num_sparse)], tail[-1]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 from paceline.base.errors import BadInput
 from paceline.base.names import unknown
 from paceline.worker.tasks import npy
+from paceline.worker.tasks.ahead import is_mapped
 
 _WIDTH, _CLASSES = 512, 20
 # 60,000 because fewer are learned by heart: after 10 epochs at report A's settings the model scores 77.4 % on the test
@@ -31,6 +32,7 @@ MEAN_LENGTH = 3.0663
 
 _ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "gelu": nn.GELU}
 _LOADERS = ("tensors", "dataset")
+_LOOKED_AT = 65_536  # samples checked at a time
 _MOST_PASSES, _SURE = 3, 0.5  # of `early_exit`: passes through its extra layer, and the mean certainty that ends them
 
 
@@ -124,14 +126,16 @@ class Features:
             )
         )
 
-    def train_data(self) -> tuple[Tensor, Tensor] | _Samples:
+    def train_data(self) -> tuple[Any, Any] | _Samples:
         return self._fed(*(generate(self.num_train, stream=1) if self.folder is None else self._files[:2]))
 
-    def test_data(self) -> tuple[Tensor, Tensor] | _Samples:
+    def test_data(self) -> tuple[Any, Any] | _Samples:
         return self._fed(*(generate(self.num_test, stream=2) if self.folder is None else self._files[2:]))
 
-    def _fed(self, x: npy.Array, y: npy.Array) -> tuple[Tensor, Tensor] | _Samples:
+    def _fed(self, x: npy.Array, y: npy.Array) -> tuple[Any, Any] | _Samples:
         """In memory, where a batch is one indexed copy, or sample by sample."""
+        if is_mapped(x) and self.loader == "tensors":
+            return x, y
         inputs, labels = torch.from_numpy(x), torch.from_numpy(y)
         return _Samples(inputs, labels) if self.loader == "dataset" else (inputs, labels)
 
@@ -204,9 +208,12 @@ def _features(path: Path) -> npy.Array:
         raise BadInput(f"{path}: has shape {x.shape}: there is nothing in it")
     with np.errstate(over="ignore"):  # a float64 too large for float32 becomes inf and is refused below
         x = np.ascontiguousarray(x, dtype=np.float32)
-    bad = ~np.isfinite(x).all(axis=1)
-    if bad.any():
-        raise BadInput(f"{path}: sample {bad.argmax()} has a feature that is NaN, infinite or too large for float32")
+    for start in range(0, len(x), _LOOKED_AT):  # a mapped file may be larger than the memory
+        bad = ~np.isfinite(x[start : start + _LOOKED_AT]).all(axis=1)
+        if bad.any():
+            raise BadInput(
+                f"{path}: sample {start + bad.argmax()} has a feature that is NaN, infinite or too large for float32"
+            )
     return x
 
 

@@ -1,11 +1,14 @@
-"""From pieces (which ids) to batches (tensors): in memory by one indexed copy, a Dataset through torch's loader, a stream by counting.
+"""From pieces (which ids) to batches (tensors): in memory by one indexed copy, from a mapped file by a thread that reads ahead, a
+Dataset through torch's loader, a stream by counting.
 
-Every feed has `num`, `place(cast)` (called once, when the device is known) and `batches(pieces)`, which yields one batch a
-piece and None for an empty piece.
+Every feed has `num`, `place(cast)` (called once, when the device is known) and `walk(pieces)`, which gives one batch a piece, in
+their order.
 """
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,10 +20,26 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 from paceline.base.errors import RunFailed
 from paceline.base.lifeline import die_with_parent
 from paceline.records.facts import DataKind
+from paceline.worker.tasks.ahead import Ahead, is_mapped
 from paceline.worker.tasks.order import Piece
 
 Collate = Callable[[list[Any]], Any]
 Cast = Callable[[Any], Any]
+
+
+class Walk(Protocol):
+    """The batches of some pieces, each taken once and in order; of tensors in memory in any order, or not at all."""
+
+    @property
+    def ids(self) -> torch.Tensor | None:
+        """Of all pieces, one after the other, where data and ids are on the device."""
+        ...
+
+    def take(self, index: int) -> Any: ...
+
+    def end(self) -> None:
+        """After the last piece: a stream may have been longer than stated."""
+        ...
 
 
 class Feed(Protocol):
@@ -31,11 +50,55 @@ class Feed(Protocol):
 
     def place(self, cast: Cast) -> None: ...
 
-    def batches(self, pieces: Sequence[Piece]) -> Iterator[Any]: ...
+    def walk(self, pieces: Sequence[Piece]) -> Walk: ...
+
+
+def batches(feed: Feed, pieces: Sequence[Piece]) -> Iterator[Any]:
+    """One batch a piece, None for an empty one."""
+    walk = feed.walk([piece for piece in pieces if len(piece.ids)])
+    index = 0
+    for piece in pieces:
+        yield walk.take(index) if len(piece.ids) else None
+        index += len(piece.ids) > 0
+    walk.end()
 
 
 def _as_is(value: Any) -> Any:
     return value
+
+
+class InOrder:
+    """A walk over what comes one after the other."""
+
+    ids = None
+
+    def __init__(self, coming: Iterator[Any]) -> None:
+        self._coming, self._next = coming, 0
+
+    def take(self, index: int) -> Any:
+        assert index == self._next, "batches are taken one after the other"
+        self._next += 1
+        return next(self._coming)
+
+    def end(self) -> None:
+        if next(self._coming, None) is not None:
+            raise AssertionError("more batches than were asked for")
+
+
+class Indexed:
+    """A walk over tensors: the ids of an epoch are put on the device once, so that no batch waits for a copy of its own."""
+
+    def __init__(self, tensors: tuple[torch.Tensor, ...], pieces: Sequence[Piece]) -> None:
+        self._tensors = tensors
+        self._ends = list(itertools.accumulate(len(piece.ids) for piece in pieces))
+        every = np.concatenate([piece.ids for piece in pieces]) if pieces else np.zeros(0, dtype=np.int64)
+        self.ids = torch.from_numpy(every).to(tensors[0].device)
+
+    def take(self, index: int) -> Any:
+        ids = self.ids[self._ends[index - 1] if index else 0 : self._ends[index]]
+        return tuple(tensor.index_select(0, ids) for tensor in self._tensors)
+
+    def end(self) -> None: ...
 
 
 @dataclass
@@ -52,11 +115,28 @@ class TensorFeed:
     def place(self, cast: Cast) -> None:
         self.tensors = cast(self.tensors)
 
-    def batches(self, pieces: Sequence[Piece]) -> Iterator[Any]:
-        device = self.tensors[0].device
-        for piece in pieces:
-            ids = torch.from_numpy(piece.ids).to(device)
-            yield tuple(tensor.index_select(0, ids) for tensor in self.tensors) if len(ids) else None
+    def walk(self, pieces: Sequence[Piece]) -> Walk:
+        return Indexed(self.tensors, pieces)
+
+
+class MappedFeed:
+    """Arrays that lie in a file mapped into memory (numpy.memmap), perhaps more than fits: a thread fetches some batches ahead, so
+    that the disk works while the model does. A rank keeps no copy, and ranks of a machine share what the system has read."""
+
+    kind: DataKind = "mapped"
+
+    def __init__(self, tensors: tuple[torch.Tensor, ...], *, pinned: bool) -> None:
+        self.tensors, self._pinned, self._cast = tensors, pinned, _as_is
+
+    @property
+    def num(self) -> int:
+        return len(self.tensors[0])
+
+    def place(self, cast: Cast) -> None:
+        self._cast = cast
+
+    def walk(self, pieces: Sequence[Piece]) -> Walk:
+        return InOrder(map(self._cast, Ahead(self.tensors, [piece.ids for piece in pieces], pinned=self._pinned)))
 
 
 class _Wanted:
@@ -84,11 +164,12 @@ class DatasetFeed:
 
     kind: DataKind = "dataset"
 
-    def __init__(self, dataset: Any, collate: Collate, workers: int, num: int, seed: int) -> None:
+    def __init__(self, dataset: Any, collate: Collate, workers: int, num: int, seed: int, *, pinned: bool) -> None:
+        """`pinned`: batches are put into memory that a GPU can read by itself, while the last one is still computed with."""
         self.num, self._cast, self._wanted = num, _as_is, _Wanted()
         self._loader = DataLoader(
             dataset, batch_sampler=self._wanted, collate_fn=collate, num_workers=workers, persistent_workers=workers > 0,
-            worker_init_fn=_loader_process if workers else None,
+            worker_init_fn=_loader_process if workers else None, pin_memory=pinned,
             # A generator of its own: the loader draws its processes' seeds, and must not move the stream that dropout
             # uses. Seeded by run and rank: augmentation that is the same in every repeat would not be repeated at all.
             generator=torch.Generator().manual_seed(seed),
@@ -99,11 +180,9 @@ class DatasetFeed:
     def place(self, cast: Cast) -> None:
         self._cast = cast
 
-    def batches(self, pieces: Sequence[Piece]) -> Iterator[Any]:
-        self._wanted.ids = [piece.ids.tolist() for piece in pieces if len(piece.ids)]
-        loaded = iter(self._loader)
-        for piece in pieces:
-            yield self._cast(next(loaded)) if len(piece.ids) else None
+    def walk(self, pieces: Sequence[Piece]) -> Walk:
+        self._wanted.ids = [piece.ids.tolist() for piece in pieces]
+        return InOrder(map(self._cast, self._loader))
 
 
 @dataclass
@@ -119,7 +198,10 @@ class StreamFeed:
     def place(self, cast: Cast) -> None:
         self.cast = cast
 
-    def batches(self, pieces: Sequence[Piece]) -> Iterator[Any]:
+    def walk(self, pieces: Sequence[Piece]) -> Walk:
+        return InOrder(self._batches(pieces))
+
+    def _batches(self, pieces: Sequence[Piece]) -> Iterator[Any]:
         stream, position = iter(self.dataset), 0
         for piece in pieces:
             samples: list[Any] = []
@@ -128,7 +210,7 @@ class StreamFeed:
                     self._next(stream, skipped)
                 samples.append(self._next(stream, int(wanted)))
                 position = int(wanted) + 1
-            yield self.cast(self.collate(samples)) if samples else None
+            yield self.cast(self.collate(samples))
         if position == self.num and next(stream, self) is not self:
             raise RunFailed(f"a data stream gave more than the {self.num} samples its __len__ states", kind="data")
 
@@ -142,9 +224,15 @@ class StreamFeed:
 
 
 def _tensor(value: Any, *, target: bool) -> torch.Tensor:
-    tensor = torch.from_numpy(np.ascontiguousarray(value)) if isinstance(value, np.ndarray) else value
+    tensor = _from_numpy(value) if isinstance(value, np.ndarray) else value
     # Class labels come as any integer type; torch's losses want int64. Inputs keep the type they have.
     return tensor.long() if target and not tensor.is_floating_point() and not tensor.is_complex() else tensor
+
+
+def _from_numpy(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    with warnings.catch_warnings():  # a file mapped for reading alone: nothing here writes into a data set
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.ascontiguousarray(array))
 
 
 def _length(dataset: Any, what: str) -> int:
@@ -158,18 +246,20 @@ def _length(dataset: Any, what: str) -> int:
         ) from None
 
 
-def make_feed(data: Any, *, what: str, collate: Collate | None, workers: int = 0, seed: int = 0) -> Feed:
+def make_feed(
+    data: Any, *, what: str, collate: Collate | None, workers: int = 0, seed: int = 0, pinned: bool = False
+) -> Feed:
     """The feed for whatever a task's train_data() or test_data() returned."""
     if isinstance(data, tuple | list) and data and all(isinstance(item, torch.Tensor | np.ndarray) for item in data):
         tensors = tuple(_tensor(item, target=index == len(data) - 1 and index > 0) for index, item in enumerate(data))
         sizes = [len(tensor) if tensor.dim() else 0 for tensor in tensors]
         if len(set(sizes)) > 1:
             raise RunFailed(f"{what} returned arrays of different lengths: {', '.join(map(str, sizes))}", kind="data")
-        feed: Feed = TensorFeed(tensors)
+        feed: Feed = MappedFeed(tensors, pinned=pinned) if any(is_mapped(item) for item in data) else TensorFeed(tensors)
     elif isinstance(data, IterableDataset):
         feed = StreamFeed(data, collate or default_collate, _length(data, what))
     elif hasattr(data, "__getitem__") and not isinstance(data, str | bytes | dict | torch.Tensor | np.ndarray):
-        feed = DatasetFeed(data, collate or default_collate, workers, _length(data, what), seed)
+        feed = DatasetFeed(data, collate or default_collate, workers, _length(data, what), seed, pinned=pinned)
     else:
         raise RunFailed(
             f"{what} returned a {type(data).__name__}; it must return (inputs, targets) as tensors or NumPy arrays, "

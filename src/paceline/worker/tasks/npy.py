@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import psutil
 from numpy.lib import format as npy_format
 
 from paceline.base.errors import BadInput
@@ -15,8 +16,13 @@ from paceline.base.errors import BadInput
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def read(path: Path) -> Array:
-    """The array in `path`; refused when it is missing, not an .npy file, pickled, or not as long as its header says."""
+def read(path: Path, *, most_bytes: int | None = None) -> Array:
+    """The array in `path`; refused when it is missing, not an .npy file, pickled, or not as long as its header says.
+
+    One that is larger than `most_bytes` is mapped instead of loaded; unset, that is a quarter of the machine's memory.
+    """
+    if most_bytes is None:
+        most_bytes = psutil.virtual_memory().total // 4
     try:
         with path.open("rb") as file:
             shape, dtype = _header(file, path)
@@ -25,7 +31,7 @@ def read(path: Path) -> Array:
         if found != expected:
             what = "truncated" if found < expected else "bytes after the end"
             raise BadInput(f"{path}: {what}: expected {expected} bytes, found {found}")
-        return np.load(path, allow_pickle=False)
+        return np.load(path, allow_pickle=False, mmap_mode="r" if found > most_bytes else None)
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file") from None
     except OSError as error:

@@ -43,11 +43,11 @@ def refuse_changes(before: dict[str, Any], after: dict[str, Any], asked: str) ->
 
 
 @contextlib.contextmanager
-def steady(module: torch.nn.Module, asked: str) -> Generator[None]:
-    """Around work in Python that a recording will stand for."""
-    before = in_python(module, host=True)
+def steady(module: torch.nn.Module, asked: str, *, host: bool = True) -> Generator[None]:
+    """Around work in Python that a graph will stand for. `host`: as above."""
+    before = in_python(module, host=host)
     yield
-    refuse_changes(before, in_python(module, host=True), asked)
+    refuse_changes(before, in_python(module, host=host), asked)
 
 
 @contextlib.contextmanager

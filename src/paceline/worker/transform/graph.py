@@ -13,10 +13,13 @@ from typing import Any
 import torch
 import torch._dynamo
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+from torch._dynamo.utils import counters
 from torch.utils import _pytree
 
+from paceline.base.cache import cache_folder
 from paceline.base.errors import RunFailed
 from paceline.worker.transform.beside import in_python, refuse_changes
+from paceline.worker.world.env import keep_compiled_in
 
 Leaf = tuple[tuple[int, ...], torch.dtype] | str
 _WHERE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
@@ -44,24 +47,27 @@ def signature(batch: Any, *, asked: str) -> tuple[Leaf, ...]:
     return tuple((tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else repr(x) for x in leaves)
 
 
-class ColdCompiler:
-    """torch's compiler as it is for a new model on a machine that has compiled before, so that every run pays what a first run pays:
-    nothing of what earlier runs left on the disk, whose compile time would be another figure.
+class Compiler:
+    """torch's compiler, made ready. What it compiles is kept in a folder of ours for the next run of the same (`kept`), or it begins
+    with an empty folder that goes with the run, so that its compile time is that of a first run.
 
     A function that is compiled again and again is a failure here: torch itself would go on without a graph, and say so in a log.
     """
 
-    def __init__(self, device: torch.device, *, threads: int, backend: str = "inductor") -> None:
+    def __init__(self, device: torch.device, *, threads: int, kept: bool, backend: str = "inductor") -> None:
         # On a GPU torch compiles kernels in processes of its own. On a host they would be in the way of the steps they have to
         # speed up, so there it compiles by itself.
         self._on_host = device.type == "cpu"
-        self._threads = 1 if self._on_host else threads
+        self._threads, self._kept = 1 if self._on_host else threads, kept
         self.backend = backend  # torch's own unless a test wants one that is quick
         self._open = contextlib.ExitStack()
         self._ready = False
+        self._before = _hits()
 
     def meet_machine(self) -> None:
-        """At start-up: torch tries which vector instructions the processor has, with a C++ compiler, once a machine (10 s)."""
+        """At start-up: torch tries which vector instructions the processor has, with a C++ compiler, once a folder (10 s); a process
+        that was forked knows it already."""
+        keep_compiled_in(cache_folder("compiled"))
         if self._on_host:
             from torch._inductor.cpu_vec_isa import pick_vec_isa
 
@@ -79,16 +85,26 @@ class ColdCompiler:
         torch._dynamo.config.suppress_errors = (
             False  # an environment may say otherwise, and torch go on without a graph
         )
-        self._open.enter_context(fresh_cache())
+        if not self._kept:
+            self._open.enter_context(fresh_cache())
         self._ready = True
 
+    def found(self) -> str:
+        """Whether an earlier run had left it: `hit`, `miss`, or `fresh` where nobody looked."""
+        return "fresh" if not self._kept else "hit" if _hits() > self._before else "miss"
+
     def close(self) -> None:
-        """What it wrote goes, and so do the processes it compiled in; what was loaded of it stays in memory. Twice is once."""
+        """What it wrote for this run alone goes, and so do the processes it compiled in; what was loaded of it stays in memory.
+        Twice is once."""
         self._open.close()
         if self._ready and not self._on_host:
             from torch._inductor.async_compile import shutdown_compile_workers
 
             shutdown_compile_workers()
+
+
+def _hits() -> int:
+    return counters["inductor"]["fxgraph_cache_hit"] + counters["aot_autograd"]["autograd_cache_hit"]
 
 
 @contextlib.contextmanager

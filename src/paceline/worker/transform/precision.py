@@ -49,7 +49,8 @@ def entrance(spec: Spec, device: torch.device) -> Callable[[Any], Any] | None:
 def cast(value: Any, *, to: torch.dtype, device: torch.device) -> Any:
     """A batch of any nesting with its floating tensors in `to`, all on `device`."""
     if isinstance(value, torch.Tensor):
-        return value.to(device=device, dtype=to) if value.is_floating_point() else value.to(device)
+        kind = to if value.is_floating_point() else None
+        return value.to(device=device, dtype=kind, non_blocking=True)  # from pinned memory nobody waits for the copy
     if isinstance(value, dict):
         return {name: cast(item, to=to, device=device) for name, item in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_fields"):

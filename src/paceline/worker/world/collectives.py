@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from paceline.base.errors import RunFailed
 from paceline.worker.world.join import World
+from paceline.worker.world.shared_sum import Gone
 
 
 class PeerLost(RunFailed):
@@ -35,12 +36,27 @@ def together() -> Generator[None]:
 
 
 def sum_(tensor: torch.Tensor, world: World) -> torch.Tensor:
-    """Sum over ranks, in place."""
-    if world.size > 1:
+    """Sum over ranks, in place: through memory that they share where that was asked for, else by the backend."""
+    if world.size == 1:
+        return tensor
+    if world.board is not None and world.board.takes(tensor):
+        try:
+            world.board.sum_(tensor)
+        except Gone as error:
+            raise PeerLost(error) from error
+    else:
         with together():
             dist.all_reduce(tensor)
-        world.sent.add(tensor.nbytes)
+        world.sent.by_backend += 1
+    world.sent.add(tensor.nbytes)
     return tensor
+
+
+def carried(world: World) -> str:
+    """What carried the sums so far, in the words of the setting; "memory" where every one of them went through it."""
+    if world.board is None:
+        return "backend"
+    return "memory+backend" if world.sent.by_backend else "memory"
 
 
 def gather(tensor: torch.Tensor, world: World) -> list[torch.Tensor]:

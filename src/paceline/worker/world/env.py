@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from paceline.base.errors import RunFailed
 
@@ -99,6 +100,11 @@ def use_interface(name: str) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
+def keep_compiled_in(folder: Path) -> None:
+    """torch's compiler asks the environment where to keep what it made."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+
+
 def announce(identity: Identity, *, local_world_size: int, on_cpu: bool) -> None:
     """accelerate asks the environment who it is, and nobody else: it gets the truth in the words it knows."""
     os.environ.update(
@@ -108,3 +114,20 @@ def announce(identity: Identity, *, local_world_size: int, on_cpu: bool) -> None
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")  # asked for, never used: the process group is there already
     if on_cpu:
         os.environ["ACCELERATE_USE_CPU"] = "true"
+
+
+def variables() -> dict[str, str]:
+    """All there are now."""
+    return dict(os.environ)
+
+
+def become(variables: Mapping[str, str]) -> None:
+    """In a process that was forked and not started: these variables and no others, as a started one would have them."""
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+def threads_asked(*names: str) -> int | None:
+    """The first of these variables that holds a number of threads; of OpenMP's "4,2" it is the outer one."""
+    words = (os.environ.get(name, "").partition(",")[0].strip() for name in names)
+    return next((int(word) for word in words if word.isdigit() and int(word) > 0), None)

@@ -16,6 +16,7 @@ from paceline.spec.run import Spec
 from paceline.worker.world import mpi, reach
 from paceline.worker.world.env import Identity, Meeting, meeting, use_interface
 from paceline.worker.world.pulse import OnLoss, Pulse
+from paceline.worker.world.shared_sum import Board
 
 # A rank that dies is noticed within seconds, by the parent or by its heartbeat; this is for a rank that hangs when there is no timeout.
 _PATIENCE = timedelta(minutes=30)
@@ -29,11 +30,13 @@ _BACKENDS = {"gloo": "gloo", "mpi": "mpi4py", "nccl": "cpu:gloo,cuda:nccl"}
 class Sent:
     """How many messages to all ranks this rank has taken part in: a world that says nothing trains several models.
 
-    `bytes` is what it gave to them: its own part of each, however often a backend then sends it on.
+    `bytes` is what it gave to them: its own part of each, however often a backend then sends it on. `by_backend`: the sums among
+    them that went through the backend.
     """
 
     num: int = 0
     bytes: int = 0
+    by_backend: int = 0
 
     def add(self, nbytes: int) -> None:
         self.num += 1
@@ -51,6 +54,7 @@ class World:
     library: dict[str, str] = field(default_factory=dict[str, str])  # of MPI: which one, through what
     pulse: Pulse | None = None
     sent: Sent = field(default_factory=Sent)
+    board: Board | None = None  # where messages=memory
 
 
 def check_identity(identity: Identity, spec: Spec) -> None:
@@ -94,9 +98,16 @@ def join(identity: Identity, spec: Spec, run: RunDir, on_loss: OnLoss) -> World:
     if where is not None:
         pulse = Pulse(identity, on_loss)
         pulse.start(store, address=reach.address_towards(where.head, where.port))
+    board = None
+    if spec.messages == "memory":
+        assert isinstance(spec.threads, int)
+        board = Board(
+            store, rank=identity.rank, size=identity.world_size, threads=spec.threads, timeout_s=timeout.total_seconds()
+        )
     return World(
         rank=dist.get_rank(), size=dist.get_world_size(), local_rank=identity.local_rank, host=identity.host,
         device=device, backend=_backend(device), library=mpi.library() if spec.backend == "mpi" else {}, pulse=pulse,
+        board=board,
     )  # fmt: skip
 
 

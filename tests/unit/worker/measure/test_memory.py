@@ -17,7 +17,7 @@ from paceline.worker.measure.memory import Memory, resident
 from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.replicate import Replicated
 from paceline.worker.sharding.whole import Whole
-from paceline.worker.step import EagerStep
+from paceline.worker.step import EagerStep, Fed
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.transform import optim
 from paceline.worker.transform.precision import Numbers
@@ -146,7 +146,7 @@ def test_accumulated_gradients_are_the_batchs() -> None:
         update = torch.optim.SGD(net.parameters(), lr=0.1)
         step = eager_step(net, task, update, Stopwatch("data"), accumulate=accumulate)
         cuts = zip(x.tensor_split(accumulate), y.tensor_split(accumulate), strict=True)
-        step(iter([(cut, len(cut[0]), True) for cut in cuts]), Tally())
+        step(Fed(iter([(cut, len(cut[0]), True) for cut in cuts])), Tally())
     for left, right in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
         assert float((left - right).detach().norm() / left.detach().norm()) < 1e-14
 

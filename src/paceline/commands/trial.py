@@ -1,0 +1,123 @@
+"""`graph=auto` and `kernel=auto`: a few short runs of the ways there are, before the run itself, and the choice they prove.
+
+The ways are tried as they would run: through the same launcher, on as many ranks, with the same data. What counts is the whole run's
+time: a graph that saves a tenth of a millisecond a step and takes eight seconds to make is slower for anything short.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from paceline.base.cache import cache_folder
+from paceline.base.errors import BadInput, PacelineError
+from paceline.base.files import read_json, scratch, write_json
+from paceline.launch.warm import Warm
+from paceline.records.fingerprint import version
+from paceline.records.layout import RunDir
+from paceline.records.record import Record
+from paceline.spec.run import Spec
+from paceline.study.queued import once
+
+Way = dict[str, str]  # graph, graph_of, kernel
+FIRST_STEPS, LEAST_STEPS, MOST_STEPS = 30, 30, 3000
+_LOOK_S = 1.0  # how long each way is looked at, so that a small step is not a few milliseconds of noise
+# The quickest graph seen takes some seconds to make when nothing is kept: a shorter run is over before.
+WORTH_S = 5.0
+
+
+def ways(graph: str, kernel: str, device: str) -> list[Way]:
+    """Everything that may be tried for what was asked, eager first; which of them can be is for the rules."""
+    kernels = ("torch", "fused") if kernel == "auto" else (kernel,)
+    graphs = [("eager", "model")]
+    if graph == "auto":
+        graphs += [("compile", "step"), *([("captured", "step")] if device == "cuda" else [])]
+    else:
+        graphs = [(graph, "auto")]
+    return [{"graph": g, "graph_of": of, "kernel": k} for g, of in graphs for k in kernels]
+
+
+def chosen(plain: Spec, others: Sequence[Spec], *, warm: Warm | None, host: str) -> tuple[Spec, dict[str, Any]]:
+    """The quickest of these specs for a run of this length, and the figures. `plain` comes first, and is what all are compared with."""
+    kept = cache_folder("trials") / f"{_name(plain, others, host)}.json"
+    if plain.graph_cache == "keep" and kept.exists():
+        found: dict[str, Any] = read_json(kept)
+    else:
+        with scratch() as folder:
+            found = _tried(plain, others, lambda spec, name: once(spec, RunDir(folder / name), warm=warm))
+        write_json(kept, found)
+    return _best(plain, others, found)
+
+
+def _tried(plain: Spec, others: Sequence[Spec], run: Callable[[Spec, str], Record]) -> dict[str, Any]:
+    first = run(_short(plain, FIRST_STEPS), "first")
+    if not first.completed:
+        raise BadInput(f"graph={plain.graph}: its trial of {FIRST_STEPS} steps failed: {first.why}")
+    step_s = plain.batch / first["throughput"]
+    num = _num_steps(plain, first)
+    steps = max(LEAST_STEPS, min(MOST_STEPS, math.ceil(_LOOK_S / step_s)))
+    rows = [_row(plain, run(_short(plain, steps), "plain"))]
+    if num * step_s > WORTH_S:
+        rows += [_row(spec, run(_short(spec, steps), f"way{index}")) for index, spec in enumerate(others)]
+    return {"schema": 1, "steps": steps, "rows": rows, "num_train": first.train["of"]}
+
+
+def _short(spec: Spec, steps: int) -> Spec:
+    return spec.model_copy(
+        update={"steps": steps, "epochs": None, "target": None, "log_every": max(1, steps // 3), "chosen": None}
+    )
+
+
+def _num_steps(spec: Spec, record: Record) -> int:
+    return spec.steps or math.ceil(record.train["of"] / spec.batch) * (spec.epochs or 1)
+
+
+def _row(spec: Spec, record: Record) -> dict[str, Any]:
+    row: dict[str, Any] = _way(spec)
+    if not record.completed or not record["throughput"]:
+        return {**row, "why": record.why or "too few steps to tell"}
+    graph: dict[str, Any] = record["graph"] or {"compile_s": 0.0}
+    return {**row, "step_s": spec.batch / record["throughput"], "compile_s": graph["compile_s"]}
+
+
+def _way(spec: Spec) -> Way:
+    return {"graph": spec.graph, "graph_of": spec.graph_of, "kernel": spec.kernel}
+
+
+def _best(plain: Spec, others: Sequence[Spec], found: dict[str, Any]) -> tuple[Spec, dict[str, Any]]:
+    num = plain.steps or math.ceil(found["num_train"] / plain.batch) * (plain.epochs or 1)
+    rows = [
+        {**row, "run_s": row["compile_s"] + num * row["step_s"]} if "step_s" in row else row for row in found["rows"]
+    ]
+    best = min((row for row in rows if "run_s" in row), key=lambda row: row["run_s"], default=None)
+    if best is None:
+        raise BadInput(f"graph={plain.graph}: none of the ways that were tried ran; the first said: {rows[0]['why']}")
+    taken = next(
+        spec for spec in (plain, *others) if _way(spec) == {k: best[k] for k in ("graph", "graph_of", "kernel")}
+    )
+    return taken, {"steps_of_the_run": num, "steps_tried": found["steps"], "ways": rows}
+
+
+def _name(plain: Spec, others: Sequence[Spec], host: str) -> str:
+    """Of what was measured: the experiment but for its length, the ways, and the machine."""
+    same = plain.model_copy(
+        update={"steps": None, "epochs": None, "target": None, "seed": 0, "log_every": 1, "chosen": None}
+    )
+    what = [same.key(), [_way(spec) for spec in others], host, version("torch"), version("paceline")]
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
+
+
+def possible(asked: Sequence[Way], spec: Callable[[Way], Spec]) -> list[Spec]:
+    """Those the rules allow; BadInput with the first one's reasons where there is none."""
+    found, refused = list[Spec](), None
+    for way in asked:
+        try:
+            found.append(spec(way))
+        except PacelineError as error:
+            refused = refused or error
+    if not found and refused is not None:
+        raise refused
+    return found

@@ -1,0 +1,219 @@
+"""The data of a run: loaded before the world is joined, and held once a machine where its ranks hold tensors on a CPU.
+
+Ranks of one machine would hold the same tensors once each. Instead the first of them puts them, in the format of the run, into memory
+that the others map. Of a built-in task only that rank loads at all. A user's train_data() is called on every rank, because the
+task may need what it does beside; each compares what it got with what is shared, to the bit, and lets go of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+
+from paceline.base.errors import RunFailed
+from paceline.spec.run import Spec
+from paceline.worker.seed import mixed, seed_everything
+from paceline.worker.tasks.feed import Feed, TensorFeed, make_feed
+from paceline.worker.tasks.task import Task, users_code
+from paceline.worker.transform import precision
+from paceline.worker.world.collectives import agree, gather
+from paceline.worker.world.join import World
+from paceline.worker.world.shared import Address, Shared, find, make
+
+_ALIGNED = 64
+_COMPARED = 1 << 22  # numbers at a time: a whole copy in another format would be what is to be saved
+_SPLITS = ("train", "test")
+Layout = list[
+    list[dict[str, Any]] | None
+]  # for each split its tensors: shape, dtype, where; None where they are no tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Feeds:
+    train: Feed
+    test: Feed
+
+
+@dataclass
+class SharedFeed(TensorFeed):
+    """Tensors in memory that all ranks of this machine have."""
+
+
+class Promised:
+    """Data that another rank loads for us; loaded here after all where that rank has nothing to share."""
+
+    kind = "tensors"
+
+    def __init__(self, load: Callable[[], Feed]) -> None:
+        self.load = load
+
+
+def load_data(spec: Spec, task: Task, *, rank: int, local_rank: int = 0) -> Feeds:
+    """Before the world is joined: nobody waits in a collective while another loads, and loader processes fork cleanly."""
+    assert isinstance(spec.threads, int)
+    torch.set_num_threads(spec.threads)
+    seed_everything(spec.seed)  # data a task draws at random is the same on every rank
+    own = 0 if spec.sharding == "tensor" else rank  # ranks that see the same samples must see them alike
+    if _shares(spec) and task.source is None and local_rank > 0 and not spec.workers:
+
+        def later(split: str) -> Feed:
+            seed_everything(spec.seed)
+            return _feed(spec, task, split, own)
+
+        return Feeds(*(cast("Feed", Promised(lambda split=split: later(split))) for split in _SPLITS))
+    return Feeds(*(_feed(spec, task, split, own) for split in _SPLITS))
+
+
+def place_data(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds:
+    """All ranks together: equal lengths, tensors of one machine once, everything in the format of the run and on its device."""
+    if _shares(spec) and world.size > 1:
+        if task.source is not None:
+            _same_lengths(feeds, task, world)
+        feeds = _once_a_machine(spec, task, feeds, world)
+    _same_lengths(feeds, task, world)
+    for feed in (feeds.train, feeds.test):
+        feed.place(lambda value: precision.cast(value, to=precision.data_dtype(spec), device=world.device))
+    return feeds
+
+
+def _shares(spec: Spec) -> bool:
+    return spec.device == "cpu" and spec.topology.processes > 1
+
+
+def _feed(spec: Spec, task: Task, split: str, rank: int) -> Feed:
+    what = f"{task.name}: {split}_data()"
+    with users_code(what, task.source):
+        data = task.train_data() if split == "train" else task.test_data()
+        return make_feed(
+            data, what=what, collate=task.collate, workers=spec.workers, seed=mixed(spec.seed, rank), pinned=spec.device == "cuda",
+        )  # fmt: skip
+
+
+def _same_lengths(feeds: Feeds, task: Task, world: World) -> None:
+    """Different lengths would mean different numbers of steps: a hang, an hour later."""
+    for split, feed in zip(_SPLITS, (feeds.train, feeds.test), strict=True):
+        smallest, largest = agree(feed.num, world)
+        if smallest != largest:
+            raise RunFailed(
+                f"{task.name}: {split}_data() gave {smallest} samples on one rank and {largest} on another", kind="data"
+            )
+
+
+def _once_a_machine(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds:
+    """The first rank of each machine says where; the others of its machine look there. All ranks together."""
+    mine = [feeds.train, feeds.test]
+    shared = _share(spec, mine) if world.local_rank == 0 else None
+    here = int.from_bytes(hashlib.sha256(world.host.encode()).digest()[:7], "little")
+    row = [here, world.local_rank, *(shared.address.row() if shared is not None else [0, 0, 0, 0])]
+    rows = [found.tolist() for found in gather(torch.tensor(row, dtype=torch.int64), world)]
+    if world.local_rank > 0:
+        address = next((Address(*row[2:]) for row in rows if row[:2] == [here, 0] and row[2]), None)
+        shared = find(address, populate=True) if address is not None else None
+    layout = _read(shared) if shared is not None else [None, None]
+    found = [
+        _taken(feed, _tensors(shared, tensors) if shared is not None and tensors is not None else None, task, split, world)
+        for split, feed, tensors in zip(_SPLITS, mine, layout, strict=True)
+    ]  # fmt: skip
+    agree(0, world)  # all have found it, and compared
+    if shared is not None:
+        shared.close_door()
+    return Feeds(*found)
+
+
+def _taken(
+    feed: Feed | Promised, tensors: tuple[torch.Tensor, ...] | None, task: Task, split: str, world: World
+) -> Feed:
+    if isinstance(feed, Promised):
+        return SharedFeed(tensors) if tensors is not None else feed.load()
+    if tensors is None or not isinstance(feed, TensorFeed):
+        return feed
+    if world.local_rank > 0 and not _same(feed.tensors, tensors):
+        raise RunFailed(
+            f"{task.name}: {split}_data() gave other numbers on rank {world.rank} than on the first rank of its machine, so they would "
+            "train on different samples under the same ids: draw from a generator with a fixed seed, and load the same files",
+            kind="data",
+        )
+    feed.tensors = tensors  # whoever still has this feed must not keep the rank's own copy alive
+    return SharedFeed(tensors)
+
+
+def _share(spec: Spec, feeds: Sequence[Feed]) -> Shared | None:
+    """The tensors of the feeds that have any, in the format of the run, each once; None where no feed has."""
+    to = precision.data_dtype(spec)
+    layout: Layout = []
+    places: dict[Any, tuple[int, torch.Tensor]] = {}
+    end = 0
+    for feed in feeds:
+        if not isinstance(feed, TensorFeed) or not all(map(_plain, feed.tensors)):
+            layout.append(None)
+            continue
+        rows: list[dict[str, Any]] = []
+        for tensor in feed.tensors:
+            dtype = to if tensor.is_floating_point() else tensor.dtype
+            key = tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
+            if key not in places:
+                places[key] = (end, tensor)
+                end = _aligned(end + tensor.numel() * dtype.itemsize)
+            rows.append({"shape": list(tensor.shape), "dtype": str(dtype).removeprefix("torch."), "at": places[key][0]})
+        layout.append(rows)
+    if not places:
+        return None
+    words = json.dumps(layout).encode()
+    shared = make(_aligned(8 + len(words)) + end)
+    view = shared.view
+    view[: 8 + len(words)] = len(words).to_bytes(8, "little") + words
+    for tensors, feed in zip(layout, feeds, strict=True):
+        if tensors is not None and isinstance(feed, TensorFeed):
+            for room, tensor in zip(_tensors(shared, tensors), feed.tensors, strict=True):
+                room.copy_(tensor)
+    return shared
+
+
+def _plain(tensor: torch.Tensor) -> bool:
+    """Numbers that lie in this process's own memory, one after the other: what a copy of bytes can hold."""
+    usual = type(tensor) is torch.Tensor and tensor.layout == torch.strided and tensor.device.type == "cpu"
+    return usual and not tensor.requires_grad and not tensor.is_quantized and tensor.numel() > 0
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNED) * _ALIGNED
+
+
+def _read(shared: Shared) -> Layout:
+    num = int.from_bytes(shared.view[:8], "little")
+    return json.loads(bytes(shared.view[8 : 8 + num]))
+
+
+def _tensors(shared: Shared, rows: list[dict[str, Any]]) -> tuple[torch.Tensor, ...]:
+    view = shared.view
+    start = _aligned(8 + int.from_bytes(view[:8], "little"))
+    return tuple(
+        torch.frombuffer(
+            view, dtype=getattr(torch, row["dtype"]), count=math.prod(row["shape"]), offset=start + row["at"]
+        ).view(row["shape"])
+        for row in rows
+    )
+
+
+def _same(own: Sequence[torch.Tensor], shared: Sequence[torch.Tensor]) -> bool:
+    """To the bit, so that a NaN is equal to itself; in the format of the run, in which both would be used."""
+    if [tensor.shape for tensor in own] != [tensor.shape for tensor in shared]:
+        return False
+    return all(
+        mine.is_floating_point() == theirs.is_floating_point()
+        and (mine.is_floating_point() or mine.dtype == theirs.dtype)
+        and all(a.to(theirs.dtype).contiguous().view(torch.uint8).equal(b.view(torch.uint8)) for a, b in _pairs(mine, theirs))
+        for mine, theirs in zip(own, shared, strict=True)
+    )  # fmt: skip
+
+
+def _pairs(mine: torch.Tensor, theirs: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Some rows at a time, at least one."""
+    each = max(1, _COMPARED // max(1, theirs[0].numel()))
+    return zip(mine.split(each), theirs.split(each), strict=True)

@@ -1,0 +1,171 @@
+"""Convolution 3x3 + bias + ReLU (+ pooling 2x2) as one operator on a CPU, forward and backward; `conv.cpp` computes it.
+
+With `inner` a result, [N, C, H, W] as ever, lies in memory with the batch innermost, which another of these layers takes as it is;
+torch's own products are slow on such a tensor. Inputs and gradients are taken in either order. The operators are torch's
+(`torch.ops.paceline`), with a form for tensors without data, so that tracers and compilers see one node where three were.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from paceline.base.errors import RunFailed
+from paceline.worker.kernels.build import library
+
+TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
+_VECTOR = {torch.float32: 16, torch.float64: 8, torch.bfloat16: 16}  # samples; as conv.cpp computes, bf16 in fp32
+_SCHEMAS = (
+    "conv_relu(Tensor x, Tensor weight, Tensor? bias, bool pool, bool inner) -> (Tensor, Tensor)",
+    "conv_relu_backward(Tensor grad, Tensor x, Tensor weight, Tensor index, bool pool, bool input, bool bias) -> (Tensor, Tensor, Tensor)",
+)
+
+
+def conv_relu(x: Tensor, weight: Tensor, bias: Tensor | None, *, pool: bool, inner: bool = False) -> Tensor:
+    """Differentiable once. `operators()` must have been called."""
+    return _ConvRelu.apply(x, weight, bias, pool, inner)
+
+
+def reference(x: Tensor, weight: Tensor, bias: Tensor | None, *, pool: bool) -> Tensor:
+    """The same by torch's own operators: what the kernel is compared with."""
+    out = torch.relu(torch.nn.functional.conv2d(x, weight, bias, padding=1))
+    return torch.nn.functional.max_pool2d(out, 2) if pool else out
+
+
+@functools.cache
+def operators() -> torch.library.Library:
+    """Compiles the kernel and makes its operators known to torch; once a process. Who holds the result holds them."""
+    forward, backward = _functions()
+    known = torch.library.Library("paceline", "FRAGMENT")
+    for schema in _SCHEMAS:
+        known.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    known.impl("conv_relu", functools.partial(_forward, forward), "CPU")
+    known.impl("conv_relu_backward", functools.partial(_backward, backward), "CPU")
+    torch.library.register_fake("paceline::conv_relu", _like_forward, lib=known)
+    torch.library.register_fake("paceline::conv_relu_backward", _like_backward, lib=known)
+    return known
+
+
+def _functions() -> tuple[Any, Any]:
+    """With the types of their arguments, so that a call converts plain numbers and nothing else."""
+    compiled = library("conv")
+    number, place = ctypes.c_long, ctypes.c_void_p
+    forward, backward = compiled.conv_forward, compiled.conv_backward
+    forward.argtypes = (*[number] * 7, place, number, *[place] * 3, number, place, number)
+    backward.argtypes = (*[number] * 7, place, number, place, place, number, *[place] * 4, number)
+    forward.restype = backward.restype = None
+    return forward, backward
+
+
+class _ConvRelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, pool: bool, inner: bool) -> Tensor:
+        out, index = torch.ops.paceline.conv_relu.default(x, weight, bias, pool, inner)
+        ctx.save_for_backward(x, weight, index)
+        ctx.pool, ctx.bias = pool, bias is not None
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x, weight, index = ctx.saved_tensors
+        wanted: bool = ctx.needs_input_grad[0]
+        by_input, by_weight, by_bias = torch.ops.paceline.conv_relu_backward.default(
+            grad, x, weight, index, ctx.pool, wanted, ctx.bias
+        )
+        return by_input if wanted else None, by_weight, by_bias if ctx.bias else None, None, None
+
+
+# What follows runs four times a step of a small model, so its lines are few: each costs as much as some hundred products.
+
+
+def _forward(
+    call: Any, x: Tensor, weight: Tensor, bias: Tensor | None, pool: bool, inner: bool
+) -> tuple[Tensor, Tensor]:
+    out, index = _like_forward(x, weight, bias, pool, inner)
+    x, x_inner = _laid(x)
+    num, channels, height, width = x.shape
+    weight = weight.contiguous()
+    call(
+        TYPES[x.dtype], num, channels, height, width, weight.shape[0], pool, x.data_ptr(), x_inner, weight.data_ptr(),
+        None if bias is None else bias.contiguous().data_ptr(), out.data_ptr(), inner, index.data_ptr(), torch.get_num_threads(),
+    )  # fmt: skip
+    return out, index
+
+
+def _like_forward(x: Tensor, weight: Tensor, bias: Tensor | None, pool: bool, inner: bool) -> tuple[Tensor, Tensor]:
+    """The results' sizes and order, without their numbers. The kernel reads memory by these sizes, so they are checked here."""
+    if x.dim() != 4 or weight.dim() != 4 or weight.dtype != x.dtype or x.dtype not in TYPES:
+        _refuse(x, weight)
+    (num, channels, height, width), (outs, ins, high, wide) = x.shape, weight.shape
+    if pool:
+        height, width = height // 2, width // 2
+    if ins != channels or high != 3 or wide != 3 or not height or not width:
+        _refuse(x, weight)
+    vector = _VECTOR[x.dtype]
+    padded = (num + vector - 1) // vector * vector
+    return (
+        _new(x, num, outs, height, width, inner),
+        torch.empty_strided(
+            (outs, height, width, padded),
+            (height * width * padded, width * padded, padded, 1),
+            dtype=torch.uint8,
+            device=x.device,
+        ),
+    )
+
+
+def _backward(
+    call: Any, grad: Tensor, x: Tensor, weight: Tensor, index: Tensor, pool: bool, input: bool, bias: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    x, x_inner = _laid(x)
+    grad, grad_inner = _laid(grad)
+    weight = weight.contiguous()
+    num, channels, height, width = x.shape
+    by_input, by_weight, by_bias = _like_backward(grad, x, weight, index, pool, input, bias)
+    call(
+        TYPES[x.dtype], num, channels, height, width, weight.shape[0], pool, x.data_ptr(), x_inner, weight.data_ptr(),
+        grad.data_ptr(), grad_inner, index.data_ptr(), by_input.data_ptr() if input else None, by_weight.data_ptr(),
+        by_bias.data_ptr() if bias else None, torch.get_num_threads(),
+    )  # fmt: skip
+    return by_input, by_weight, by_bias
+
+
+def _like_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, index: Tensor, pool: bool, input: bool, bias: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The input's gradient lies as the input does."""
+    return (
+        _new(x, *x.shape, inner=_laid(x)[1]) if input else x.new_empty(0),
+        torch.empty_strided(weight.shape, (weight.shape[1] * 9, 9, 3, 1), dtype=x.dtype, device=x.device),
+        x.new_empty(weight.shape[0] if bias else 0),
+    )
+
+
+def _new(like: Tensor, num: int, channels: int, height: int, width: int, inner: bool) -> Tensor:
+    area = height * width
+    strides = (1, area * num, width * num, num) if inner else (channels * area, area, width, 1)
+    return torch.empty_strided((num, channels, height, width), strides, dtype=like.dtype, device=like.device)
+
+
+def _laid(x: Tensor) -> tuple[Tensor, bool]:
+    """As it is where the kernel knows its order, else copied; and whether the batch is innermost."""
+    if x.is_contiguous():
+        return x, False
+    num, _, height, width = x.shape
+    if x.stride() == (1, height * width * num, width * num, num):
+        return x, True
+    return x.contiguous(), False
+
+
+def _refuse(x: Tensor, weight: Tensor) -> NoReturn:
+    raise RunFailed(
+        "our convolution takes [N, C, H, W] of fp32, fp64 or bf16, weights [K, C, 3, 3] of the same, and images no smaller than the "
+        f"pooling; got {[*x.shape]} of {x.dtype} and {[*weight.shape]} of {weight.dtype}: use kernel=torch",
+        kind="mismatch",
+    )

@@ -1,0 +1,200 @@
+// Sums over the ranks of one machine through memory they share. Plain C interface, called by worker/world/shared_sum.py.
+//
+// Every rank has a line (what it has published) and two slots, used in turn. A round: copy a piece of the message into my slot,
+// publish, wait until all have published, sum all slots in the order of the ranks. So every rank computes the same bits. Two
+// slots make a second meeting unnecessary: whoever writes a slot again has seen everybody publish the round in between, which
+// each does only after it has read this one. Long pieces are summed in parts: each rank one part, then all copy the others' parts.
+//
+// Nothing here waits for ever: after `slice_us` the call returns WAITING and is made again, so that Python can see to signals,
+// to peers that died and to its time limit.
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#include <sched.h>
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace {
+
+constexpr int DONE = 0, WAITING = 1, DIFFERENT = 2;
+constexpr uint64_t LINE = 128;  // two cache lines: neighbours are fetched in pairs
+
+struct Line {  // of one rank; zeros at first
+  std::atomic<uint32_t> published;  // how often it has published; wraps
+  std::atomic<uint32_t> sleepers;   // how many wait for the next time
+  uint64_t tag[2];                  // what its message is, for the rounds of each slot
+};
+static_assert(sizeof(Line) <= LINE, "a line holds a rank's word");
+static_assert(std::atomic<uint32_t>::is_always_lock_free, "processes share no locks");
+
+struct State {  // of one rank, its own; zeros at first. Between two calls it says where the message is
+  uint64_t at;         // bytes of the message that are summed
+  uint32_t round;      // how many pieces before this one
+  uint32_t published;  // as in my line
+  uint32_t phase;      // 0: nothing of this piece is done; 1: waits for all pieces; 2: waits for all parts
+  uint32_t other;      // after DIFFERENT: the rank whose message is another, and its tag
+  uint64_t theirs;
+};
+
+struct Board {
+  unsigned char *memory;
+  uint64_t slot_bytes, part_bytes;  // pieces longer than part_bytes are summed in parts
+  uint32_t rank, size;
+  uint32_t spin_us;  // 0 where ranks have no core each: then whoever waits gives its core away at once
+};
+
+Line &line(const Board &b, uint32_t rank) { return *reinterpret_cast<Line *>(b.memory + rank * LINE); }
+
+unsigned char *slot(const Board &b, uint32_t rank, uint32_t round) {
+  return b.memory + b.size * LINE + (uint64_t(rank) * 2 + (round & 1)) * b.slot_bytes;
+}
+
+uint64_t now_us() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return uint64_t(t.tv_sec) * 1000000u + uint64_t(t.tv_nsec) / 1000u;
+}
+
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void publish(const Board &b, State &s) {
+  Line &mine = line(b, b.rank);
+  mine.published.store(++s.published, std::memory_order_seq_cst);  // releases all that was written before
+#if defined(__linux__)
+  if (mine.sleepers.load(std::memory_order_seq_cst))
+    syscall(SYS_futex, &mine.published, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
+#endif
+}
+
+bool is_there(const Line &theirs, uint32_t wanted) {
+  return int32_t(theirs.published.load(std::memory_order_acquire) - wanted) >= 0;
+}
+
+bool sleep_until(Line &theirs, uint32_t wanted, uint64_t us) {
+  theirs.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t seen = theirs.published.load(std::memory_order_seq_cst);
+  if (int32_t(seen - wanted) < 0) {
+    timespec t{time_t(us / 1000000), long(us % 1000000) * 1000};
+#if defined(__linux__)
+    syscall(SYS_futex, &theirs.published, FUTEX_WAIT, seen, &t, nullptr, 0);
+#else
+    t = {0, 100000};
+    nanosleep(&t, nullptr);
+#endif
+  }
+  theirs.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  return is_there(theirs, wanted);
+}
+
+// Whether all have published as often as I have; at the latest after `slice_us`.
+bool all_there(const Board &b, const State &s, uint64_t slice_us) {
+  uint64_t began = 0;
+  for (uint32_t other = 0; other < b.size; ++other) {
+    Line &theirs = line(b, other);
+    while (!is_there(theirs, s.published)) {
+      if (!began) began = now_us();
+      uint64_t waited = now_us() - began;
+      if (waited < b.spin_us) {
+        for (int i = 0; i < 64 && !is_there(theirs, s.published); ++i) relax();
+      } else if (waited < uint64_t(b.spin_us) + 50) {
+        sched_yield();
+      } else if (waited >= slice_us) {
+        return false;
+      } else if (!sleep_until(theirs, s.published, slice_us - waited) && now_us() - began >= slice_us) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// In the order of the ranks, some thousand numbers at a time: they stay in the nearest cache until all are added.
+template <typename T>
+void sum_slots(const Board &b, uint32_t round, uint64_t from, uint64_t to, T *__restrict out) {
+  constexpr uint64_t BLOCK = 2048;
+  for (uint64_t start = from; start < to; start += BLOCK) {
+    const uint64_t stop = start + BLOCK < to ? start + BLOCK : to;
+    const T *__restrict first = reinterpret_cast<const T *>(slot(b, 0, round));
+    const T *__restrict second = reinterpret_cast<const T *>(slot(b, 1, round));
+    for (uint64_t i = start; i < stop; ++i) out[i] = first[i] + second[i];
+    for (uint32_t rank = 2; rank < b.size; ++rank) {
+      const T *__restrict more = reinterpret_cast<const T *>(slot(b, rank, round));
+      for (uint64_t i = start; i < stop; ++i) out[i] += more[i];
+    }
+  }
+}
+
+template <typename T>
+int sum_message(const Board &b, State &s, unsigned char *message, uint64_t nbytes, uint64_t tag, uint64_t slice_us) {
+  for (;;) {
+    const uint64_t left = nbytes - s.at, piece = left < b.slot_bytes ? left : b.slot_bytes;
+    const uint64_t num = piece / sizeof(T), each = (num + b.size - 1) / b.size;
+    const bool in_parts = piece > b.part_bytes;
+    const auto begin = [&](uint32_t rank) { return rank * each < num ? rank * each : num; };
+    if (s.phase == 0) {
+      std::memcpy(slot(b, b.rank, s.round), message + s.at, piece);
+      line(b, b.rank).tag[s.round & 1] = tag;
+      publish(b, s);
+      s.phase = 1;
+    }
+    if (s.phase == 1) {
+      if (!all_there(b, s, slice_us)) return WAITING;
+      for (uint32_t rank = 0; rank < b.size; ++rank)
+        if (line(b, rank).tag[s.round & 1] != tag) {
+          s.other = rank;
+          s.theirs = line(b, rank).tag[s.round & 1];
+          return DIFFERENT;
+        }
+      if (in_parts) {  // back into my own slot: of my part nobody else reads what was there
+        const uint64_t from = begin(b.rank), to = begin(b.rank + 1);
+        sum_slots<T>(b, s.round, from, to, reinterpret_cast<T *>(message + s.at));
+        std::memcpy(slot(b, b.rank, s.round) + from * sizeof(T), message + s.at + from * sizeof(T), (to - from) * sizeof(T));
+        publish(b, s);
+        s.phase = 2;
+      } else {
+        sum_slots<T>(b, s.round, 0, num, reinterpret_cast<T *>(message + s.at));
+      }
+    }
+    if (s.phase == 2) {
+      if (!all_there(b, s, slice_us)) return WAITING;
+      for (uint32_t rank = 0; rank < b.size; ++rank) {
+        if (rank == b.rank) continue;
+        const uint64_t from = begin(rank) * sizeof(T), to = begin(rank + 1) * sizeof(T);
+        std::memcpy(message + s.at + from, slot(b, rank, s.round) + from, to - from);
+      }
+    }
+    s.at += piece;
+    s.phase = 0;
+    ++s.round;
+    if (s.at == nbytes) {
+      s.at = 0;
+      return DONE;
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+uint64_t reduce_bytes(uint32_t size, uint64_t slot_bytes) { return size * (LINE + 2 * slot_bytes); }
+
+// `width`: 4 for float, 8 for double; `nbytes` is not 0. The tag is what all ranks must have in common.
+int reduce_sum(const Board *board, State *state, void *message, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
+  unsigned char *bytes = static_cast<unsigned char *>(message);
+  const uint64_t tag = nbytes * 16 + width;
+  return width == 4 ? sum_message<float>(*board, *state, bytes, nbytes, tag, slice_us)
+                    : sum_message<double>(*board, *state, bytes, nbytes, tag, slice_us);
+}
+}

@@ -1,0 +1,113 @@
+"""Memory that the ranks of one machine share: made by one of them, found by the others through the kernel. It has no name on any disk.
+
+A memfd lives as long as somebody has it open or mapped, so nothing is left behind however a rank ends, and it is not bound to the
+size of /dev/shm, which containers keep small. The others open it as `/proc/PID/fd/N`, which the kernel allows to the same user only.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.base.errors import RunFailed
+
+HEAD = 64  # bytes before what is shared: the mark by which a finder knows that it found the right memory
+_MARK = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to find it, as four whole numbers: they travel as a row of a tensor, or as text."""
+
+    pid: int
+    handle: int
+    mark: int
+    nbytes: int
+
+    def row(self) -> list[int]:
+        return [self.pid, self.handle, self.mark, self.nbytes]
+
+
+class Shared:
+    """`view` is the memory, behind the head. `close_door` when all have found it: from then on nobody else can."""
+
+    def __init__(self, handle: int, address: Address, *, populate: bool = False) -> None:
+        flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if populate else 0)
+        self._handle: int | None = handle
+        self.address = address
+        self.memory = mmap.mmap(handle, HEAD + address.nbytes, flags=flags)
+
+    @property
+    def view(self) -> memoryview:
+        return memoryview(self.memory)[HEAD:]
+
+    def close_door(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def make(nbytes: int) -> Shared:
+    """New memory, full of zeros; pages are taken when they are first written."""
+    if sys.platform != "linux":
+        raise RunFailed(f"memory between ranks is shared on Linux only, and this is {sys.platform}", kind="mismatch")
+    try:
+        handle = os.memfd_create("paceline", os.MFD_CLOEXEC)
+        os.ftruncate(handle, HEAD + nbytes)
+        made = Shared(handle, Address(os.getpid(), handle, secrets.randbits(62), nbytes))
+    except OSError as error:
+        raise RunFailed(
+            f"{nbytes} bytes of memory could not be shared between ranks ({error.strerror})", kind="memory"
+        ) from error
+    made.memory[:_MARK] = made.address.mark.to_bytes(_MARK, "little")
+    return made
+
+
+def find(address: Address, *, populate: bool = False) -> Shared | None:
+    """The memory another rank made; None where the kernel shows us no such thing (other process numbers than that rank's)."""
+    try:
+        handle = os.open(f"/proc/{address.pid}/fd/{address.handle}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if os.fstat(handle).st_size != HEAD + address.nbytes:
+            return None
+        found = Shared(os.dup(handle), address, populate=populate)
+    except OSError:  # a device, a folder: some other process has that number here
+        return None
+    finally:
+        os.close(handle)
+    if found.memory[:_MARK] != address.mark.to_bytes(_MARK, "little"):
+        found.close_door()
+        return None
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A process as the kernel knows it: its number, and when it began, because numbers are used again."""
+
+    pid: int
+    began: int
+
+    @property
+    def gone(self) -> bool:
+        """Over, or a zombie that nobody has asked for yet."""
+        fields = _stat(self.pid)
+        return not fields or fields[0] in "ZX" or int(fields[19]) != self.began
+
+
+def _stat(pid: int) -> list[str]:
+    """Behind the name of the program, which may hold anything: the state comes first, the time it began is the 20th."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def this_process() -> Peer:
+    return Peer(os.getpid(), int(_stat(os.getpid())[19]))

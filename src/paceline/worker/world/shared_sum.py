@@ -1,0 +1,135 @@
+"""`messages=memory`: sums over the ranks of one machine through memory they share, by a kernel of ours (`kernels/reduce.cpp`).
+
+For small models a step is latency: through sockets a message takes a fraction of a millisecond, through memory some microseconds.
+Every rank sums in the order of the ranks, so all have the same bits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+import torch
+
+from paceline.base.errors import RunFailed
+from paceline.worker.kernels.build import library
+from paceline.worker.world.shared import Address, Peer, find, make, this_process
+
+SLOT_BYTES = 1 << 20  # longer messages go in pieces
+PART_BYTES = 1 << 16  # longer pieces are summed in parts, one by each rank
+_SPIN_US = 100  # waiting awake, where every rank has a core: longer than ranks that compute alike are apart
+_SLICE_US = 100_000  # then back to Python, for signals, peers that died and the time limit
+_DONE, _DIFFERENT = 0, 2
+_WIDTHS = {torch.float32: 4, torch.float64: 8}
+
+
+class _Layout(ctypes.Structure):
+    """`Board` of reduce.cpp."""
+
+    _fields_ = (
+        ("memory", ctypes.c_void_p), ("slot_bytes", ctypes.c_uint64), ("part_bytes", ctypes.c_uint64), ("rank", ctypes.c_uint32),
+        ("size", ctypes.c_uint32), ("spin_us", ctypes.c_uint32),
+    )  # fmt: skip
+
+
+class _State(ctypes.Structure):
+    """`State` of reduce.cpp."""
+
+    _fields_ = (
+        ("at", ctypes.c_uint64), ("round", ctypes.c_uint32), ("published", ctypes.c_uint32), ("phase", ctypes.c_uint32),
+        ("other", ctypes.c_uint32), ("theirs", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+class Gone(RuntimeError):
+    """A peer that did not come, in words that `collectives.together` takes for what they are: a lost connection."""
+
+
+class Board:
+    """One of a rank's life. `num` is how many sums went through it; the first is made here, of ones, and must come out right."""
+
+    def __init__(self, store: Any, *, rank: int, size: int, threads: int, timeout_s: float) -> None:
+        found = library("reduce")
+        self._sum = found.reduce_sum
+        self._sum.argtypes = (
+            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64,
+        )  # fmt: skip
+        found.reduce_bytes.argtypes, found.reduce_bytes.restype = (ctypes.c_uint32, ctypes.c_uint64), ctypes.c_uint64
+        self._rank, self._timeout_s, self.num = rank, timeout_s, 0
+        self._memory = _meet(store, rank, nbytes=found.reduce_bytes(size, SLOT_BYTES))
+        self._peers = _peers(store, rank, size)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory.view))
+        spin = _SPIN_US if size * threads <= len(os.sched_getaffinity(0)) else 0
+        self._layout = _Layout(start, SLOT_BYTES, PART_BYTES, rank, size, spin)
+        self._state = _State()
+        self._at = ctypes.addressof(self._layout), ctypes.addressof(self._state)
+        ones = torch.ones(3)
+        self.sum_(ones)
+        if ones.tolist() != [size] * 3:
+            raise RunFailed(
+                f"messages=memory: {size} ranks summed ones through memory and got {ones.tolist()}: use messages=backend",
+                kind="mismatch",
+            )
+        self._memory.close_door()  # all have found it
+
+    @staticmethod
+    def takes(tensor: torch.Tensor) -> bool:
+        return tensor.dtype in _WIDTHS and tensor.device.type == "cpu" and tensor.is_contiguous()
+
+    def sum_(self, tensor: torch.Tensor) -> None:
+        """Over all ranks, in place; a tensor that it `takes`."""
+        nbytes = tensor.nbytes
+        if nbytes:
+            arguments = (*self._at, tensor.data_ptr(), nbytes, _WIDTHS[tensor.dtype], _SLICE_US)
+            if (got := self._sum(*arguments)) != _DONE:
+                self._wait(got, arguments)
+        self.num += 1
+
+    def _wait(self, got: int, arguments: tuple[int, ...]) -> None:
+        waited = 0
+        while got != _DONE:
+            if got == _DIFFERENT:
+                raise RunFailed(
+                    f"rank {self._rank} gave {_words(arguments[3] * 16 + arguments[4])} to a sum over ranks, and rank {self._state.other} "
+                    f"{_words(self._state.theirs)}: they do not compute the same thing",
+                    kind="mismatch",
+                )
+            waited += 1
+            gone = [rank for rank, peer in self._peers.items() if peer.gone]
+            # What it published before it went may be all we wait for: one more look.
+            if (got := self._sum(*arguments)) == _DONE:
+                return
+            if gone and got != _DIFFERENT:
+                raise Gone(f"connection closed by rank {gone[0]}: its process is over")
+            if waited * _SLICE_US > self._timeout_s * 1e6:
+                raise Gone(f"timed out after {self._timeout_s:g} s of waiting for other ranks")
+
+
+def _words(tag: int) -> str:
+    nbytes, width = divmod(tag, 16)
+    return f"{nbytes // width} numbers of {width} bytes"
+
+
+def _meet(store: Any, rank: int, *, nbytes: int) -> Any:
+    """Rank 0 makes it and leaves word where; the others find it."""
+    if rank == 0:
+        made = make(nbytes)
+        store.set("paceline/board", ",".join(map(str, made.address.row())))
+        return made
+    address = Address(*map(int, store.get("paceline/board").decode().split(",")))
+    found = find(address)
+    if found is None or address.nbytes != nbytes:
+        raise RunFailed(
+            f"messages=memory: rank {rank} cannot see the memory of rank 0 (process {address.pid}), because they do not share one "
+            "list of processes: use messages=backend",
+            kind="mismatch",
+        )
+    return found
+
+
+def _peers(store: Any, rank: int, size: int) -> dict[int, Peer]:
+    me = this_process()
+    store.set(f"paceline/process/{rank}", f"{me.pid},{me.began}")
+    rows = {other: store.get(f"paceline/process/{other}").decode() for other in range(size) if other != rank}
+    return {other: Peer(*map(int, row.split(","))) for other, row in rows.items()}

@@ -1,0 +1,152 @@
+"""The ranks of `test_memory.py`: `python memory_ranks.py FOLDER`. Sums through shared memory at 2, 3 and 4 ranks; JSON goes to FOLDER.
+
+torch is imported once and the ranks are forked from there. Four ranks are more than this may have cores: then nobody spins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo
+import torch.distributed as dist
+from torch import nn
+
+from paceline.base.errors import RunFailed
+from paceline.worker.sharding.replicate import Replicated
+from paceline.worker.world.collectives import carried, sum_
+from paceline.worker.world.join import World
+from paceline.worker.world.shared_sum import PART_BYTES, SLOT_BYTES, Board
+
+SLOT, PART = SLOT_BYTES // 4, PART_BYTES // 4  # numbers of 4 bytes
+SIZES = (0, 1, 7, 1001, PART, PART + 1, SLOT - 1, SLOT, SLOT + 1, 2 * SLOT + 12_345)
+SUMS_IN_A_ROW = 3_000
+
+
+def world(board: Board | None, rank: int, size: int) -> World:
+    return World(rank, size, rank, "here", torch.device("cpu"), "gloo", board=board)
+
+
+def _sums(board: Board, rank: int, size: int) -> dict[str, Any]:
+    """Every size and format, against the sum in the order of the ranks and against gloo."""
+    here, found = world(board, rank, size), []
+    digest = hashlib.sha256()
+    for num in SIZES:
+        for dtype in (torch.float32, torch.float64):
+            draw = torch.Generator().manual_seed(num)
+            rows = [torch.randn(num, dtype=dtype, generator=draw) for _ in range(size)]
+            want, gloo = rows[0].clone(), rows[rank].clone()
+            for row in rows[1:]:
+                want += row
+            dist.all_reduce(gloo)
+            got = sum_(rows[rank], here)
+            digest.update(got.numpy().tobytes())
+            far = float((got - gloo).abs().max() / gloo.abs().max()) if num else 0.0
+            found.append({"num": num, "dtype": str(dtype), "exact": got.equal(want), "from_gloo": far})
+    return {
+        "sums": found, "digest": digest.hexdigest(), "carried": carried(here),
+        "sent": [here.sent.num, here.sent.bytes, here.sent.by_backend], "num": board.num,
+    }  # fmt: skip
+
+
+def _in_a_row(board: Board, rank: int, size: int) -> float:
+    """Many small ones: slots are used again and again, by ranks that run ahead of each other."""
+    total = torch.zeros(5)
+    for number in range(SUMS_IN_A_ROW):
+        row = torch.full((5,), float(number + rank))
+        board.sum_(row)
+        total += row - size * number
+    return float(total.max())
+
+
+class Odd(nn.Module):
+    """Of its layers one is used by nobody, one by rank 0 only, and a table has sparse gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused, self.first = nn.Linear(3, 2), nn.Linear(3, 2), nn.Linear(3, 2)
+        self.table = nn.Embedding(9, 3, sparse=True)
+
+
+def _exchanges(board: Board, rank: int, size: int) -> dict[str, Any]:
+    """`Replicated` through memory and through gloo: the same gradients, twice, because its buffer stays; a short batch in between."""
+    found: dict[str, Any] = {}
+    for name, through in (("memory", board), ("gloo", None)):
+        torch.manual_seed(1)
+        model = Odd().double()
+        way = Replicated(model, world(through, rank, size))
+        rows: list[Any] = []
+        for step in range(3):
+            model.zero_grad(set_to_none=True)
+            idle = step == 1 and rank > 0  # a rank without a sample
+            ids = torch.tensor([0, rank + 1, rank + 1, 8])[: 0 if idle else 4]
+            if not idle:
+                x = model.table(ids) * (rank + step + 1)
+                (model.used(x).sum() + (model.first(x).sum() if rank == 0 else 0.0)).backward()
+            way.reduce(len(ids))
+            rows.append(
+                {n: None if p.grad is None else p.grad.to_dense().tolist() for n, p in model.named_parameters()}
+            )
+        found[name] = {"rows": rows, "sparse": model.table.weight.grad.is_sparse}  # pyright: ignore[reportOptionalMemberAccess]
+    return found
+
+
+def _said(job: Callable[[], Any]) -> str:
+    try:
+        job()
+    except RunFailed as error:
+        return f"{error.kind}: {error}"
+    return "nothing"
+
+
+def one_rank(rank: int, size: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder / f"store{size}"), size)
+    dist.init_process_group("gloo", store=dist.PrefixStore("world", store), rank=rank, world_size=size)
+
+    def board(name: str, timeout_s: float = 60.0) -> Board:
+        return Board(dist.PrefixStore(name, store), rank=rank, size=size, threads=1, timeout_s=timeout_s)
+
+    found: dict[str, Any] = {}
+    try:
+        first = board("sums")
+        found |= {"sums": _sums(first, rank, size), "in_a_row": _in_a_row(first, rank, size)}
+        found["exchanges"] = _exchanges(first, rank, size)
+        other = board("sizes")
+        found["sizes"] = _said(lambda: sum_(torch.ones(9 if rank else 8), world(other, rank, size)))
+        late = board("late", timeout_s=0.3)
+        found["late"] = _said(lambda: rank and sum_(torch.ones(3), world(late, rank, size)))
+        dist.barrier()
+        dying = board("dying")
+        if rank == 0:
+            (folder / f"{size}-0.json").write_text(json.dumps(found))
+            os.kill(os.getpid(), signal.SIGKILL)
+        found["dying"] = _said(lambda: sum_(torch.ones(SLOT + 1), world(dying, rank, size)))
+        found["left"] = [name for name in os.listdir("/dev/shm") if "paceline" in name]
+    except Exception:
+        found["broke"] = traceback.format_exc()
+    (folder / f"{size}-{rank}.json").write_text(json.dumps(found))
+    os._exit(0)  # the first rank is gone: there is nobody to part from
+
+
+def main(folder: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    for size in (2, 3, 4):
+        ranks = [fork.Process(target=one_rank, args=(rank, size, folder)) for rank in range(size)]
+        for process in ranks:
+            process.start()
+        for process in ranks:
+            process.join()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,71 @@
+"""The parent's end of the warm process, with a real one: what it forks is seen as a Popen is, and it goes when its block ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from paceline.base.files import open_log
+from paceline.launch.supervise import warmed
+from paceline.launch.warm import Forked, Warm
+
+
+def forked(warm: Warm, folder: Path) -> Forked:
+    """A describe job whose request is not there: it says so and leaves with exit code 1."""
+    env: dict[str, str] = {**os.environ, "PACELINE_SUPERVISOR": str(os.getpid())}
+    with open_log(folder / "out") as out, open_log(folder / "err") as err:
+        child = warm.fork(("python", "-m", "paceline.worker", "describe", str(folder)), env, out, err, graphs=False)
+    assert child is not None, warm.why_not
+    return child
+
+
+def test_codes_signals_and_the_end(tmp_path: Path) -> None:
+    with warmed() as warm:
+        assert not warm.started
+        child = forked(warm, tmp_path)
+        assert (child.wait(), child.poll(), child.returncode, child.lost) == (1, 1, 1, False)
+        assert "no such file" in (tmp_path / "err").read_text()
+        assert (tmp_path / "out").read_text() == ""
+        first = warm.process
+        assert first is not None
+
+        child = forked(warm, tmp_path)
+        os.kill(child.pid, signal.SIGSTOP)
+        assert child.poll() is None
+        os.kill(child.pid, signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL
+
+        child = forked(warm, tmp_path)
+        os.kill(child.pid, signal.SIGSTOP)  # still there when its warm process is not
+        os.kill(first.pid, signal.SIGKILL)
+        assert (child.wait(), child.lost) == (-signal.SIGKILL, True)
+        assert not warm.started
+
+        child = forked(warm, tmp_path)  # from a new one
+        assert warm.process is not first
+        assert child.wait() == 1
+        assert warm.process is not None
+        second = warm.process.pid
+    assert not psutil.pid_exists(second)
+
+
+def test_a_warm_process_that_hangs_goes_and_takes_its_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paceline.launch.warm._CLOSE_S", 0.1)
+    with warmed() as warm:
+        child = forked(warm, tmp_path)
+        process: Any = warm.process
+        os.kill(process.pid, signal.SIGSTOP)
+        assert child.wait() in (1, -signal.SIGKILL)  # it may have ended, and been reported, just before
+    assert not psutil.pid_exists(process.pid)
+
+
+def test_one_that_is_never_asked_is_never_started() -> None:
+    before = psutil.Process().children()
+    with warmed() as warm:
+        assert warm.process is None
+        assert psutil.Process().children() == before
