@@ -58,6 +58,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=350)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    if asked.repeats < 2:
+        parser.error("--repeats: an interval needs at least 2")
     with tempfile.TemporaryDirectory() as folder:
         command(2, Path(folder) / "warm-up")  # the file cache, and what is made once a machine
         rounds = [command(asked.steps, Path(folder) / str(turn)) for turn in range(asked.repeats)]

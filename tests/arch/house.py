@@ -137,6 +137,8 @@ DOORS = (
         "launch/supervise.py alone starts, watches and ends processes",
         {
             "launch/supervise.py": "the door",
+            "launch/warm.py": "the warm process that supervise has ranks forked from; it lives as long as its command",
+            "worker/zygote.py": "forks ranks: it is what supervise asks, where torch is imported already",
             "launch/command.py": "short questions to other programs: over before the next line runs",
             "records/fingerprint.py": "asks git which commit this is",
             "worker/spawn.py": "launcher=spawn means torch's own mother process, which is what is being measured",
@@ -230,6 +232,7 @@ DOORS = (
             "cli/": "the door",
             "report/terminal.py": "the door for tables and progress",
             "worker/rank.py": "flushes what the user's task printed before it leaves; a worker's stdout is its log",
+            "worker/zygote.py": "flushes what libraries printed while they were imported: every forked rank would write it again",
         },
     ),
     Door(

@@ -78,6 +78,7 @@ ELSEWHERE = {
     "price": "tests/unit/records/test_cost.py",
     "profile": "tests/e2e/test_profile.py",
     "memory_cap": "tests/e2e/test_memory_cap.py",
+    "kernel": "tests/parity/test_kernel.py",
     "pin": "tests/dist/test_memory.py",
     "table_split": "tests/dist/test_tables.py",
     "graph": "tests/e2e/test_graphs.py",

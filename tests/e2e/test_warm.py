@@ -20,9 +20,10 @@ TASK = str(Path(__file__).with_name("tasks") / "unruly.py")
 BAD = ("kills", "crashes", "dtype", "environ", "patches", "thread", "child", "daemon")
 
 
-def trained(folder: Path, warm: Warm | None, task: str = TASK, **asked: Any) -> Record:
+def trained(folder: Path, warm: Warm | None, task: str = TASK, *, look: Warm | None = None, **asked: Any) -> Record:
+    """`look`: where the job that looks into the task is forked from, if it is another."""
     words = {"batch": 8, "steps": 3, "threads": 1, **asked}
-    return run.start(run.ready(task, words, out=folder, warm=warm), warm=warm)
+    return run.start(run.ready(task, words, out=folder, warm=look or warm), warm=warm)
 
 
 def how(record: Record) -> set[str]:
@@ -39,15 +40,15 @@ def left(warm: Warm) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def cold(tmp_path_factory: pytest.TempPathFactory) -> Record:
-    return trained(tmp_path_factory.mktemp("cold") / "run", None)
-
-
-@pytest.fixture(scope="module")
 def warm() -> Iterator[Warm]:
     with warmed() as found:
         found.start()
         yield found
+
+
+@pytest.fixture(scope="module")
+def cold(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Record:
+    return trained(tmp_path_factory.mktemp("cold") / "run", None, look=warm)
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -70,7 +71,7 @@ def test_nothing_reaches_the_next_run(bad: str, warm: Warm, cold: Record, tmp_pa
 def test_a_forked_rank_finds_what_a_started_one_finds(warm: Warm, tmp_path: Path) -> None:
     """Variables, folder, arguments, files, signals, session and threads; and its own random numbers, unless a seed says otherwise."""
     asked = {"on": "1x2", "threads": 2, "how": "tells"}
-    started = trained(tmp_path / "run", None, **asked)
+    started = trained(tmp_path / "run", None, look=warm, **asked)
     said = [json.loads(log(started, "out", rank)) for rank in (0, 1)]
     (tmp_path / "run").rename(tmp_path / "kept")  # so that both find the same names
     forked = trained(tmp_path / "run", warm, **asked)
@@ -103,16 +104,18 @@ def test_what_the_compiler_needs_is_imported_once_and_forks_all_the_same(warm: W
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="OpenBLAS makes no second thread on one core")
-def test_a_warm_process_with_two_threads_is_refused_and_the_rank_started(cold: Record, tmp_path: Path) -> None:
+def test_a_warm_process_with_two_threads_is_refused_and_the_rank_started(
+    warm: Warm, cold: Record, tmp_path: Path
+) -> None:
     with Warm({**os.environ, "PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "2"}) as two:
-        record = trained(tmp_path / "run", two, on="1x1")
+        record = trained(tmp_path / "run", two, look=warm)
     assert (how(record), record["weights_hash"]) == ({"started"}, cold["weights_hash"])
     assert "started, not forked: the warm process has 2 threads" in log(record, "err")
 
 
-def test_a_warm_process_that_cannot_import_torch_is_done_without(cold: Record, tmp_path: Path) -> None:
+def test_a_warm_process_that_cannot_import_torch_is_done_without(warm: Warm, cold: Record, tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('broken')")
     with Warm({**os.environ, "PYTHONPATH": str(tmp_path)}) as broken:
-        record = trained(tmp_path / "run", broken)
+        record = trained(tmp_path / "run", broken, look=warm)
     assert (how(record), record["weights_hash"]) == ({"started"}, cold["weights_hash"])
     assert "started, not forked: the warm process did not come up" in log(record, "err")

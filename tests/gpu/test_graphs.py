@@ -114,6 +114,22 @@ def test_compiled_on_a_gpu(of: str, tmp_path: Path) -> None:
     assert (graph["applied"]["graph"], graph["applied"]["graph_of"]) == ("compile", of)
     assert (found["graphs"], found["recompiles"], found["eager_steps"]) == ((2, 1, 0) if of == "model" else (1, 0, 5))
     assert found["breaks"] == 0 and graph.time["parts"]["compile"] == found["compile_s"]
+    if of == "step":
+        assert found["captured"], "a compiled step is recorded too"
+
+
+@pytest.mark.parametrize("graph", ["compile", "captured"])
+def test_a_graph_on_a_gpu_fetches_and_augments_its_own_samples(graph: str, tmp_path: Path) -> None:
+    """The same pixels: 1,000 images in batches of 64 with a short last one, three times, in another order each time."""
+    asked: dict[str, Any] = {"batch": 64, "epochs": 3, "precision": "fp64"}
+    one, other = (
+        paceline.run("cifar-cnn", out=tmp_path / name, **asked, **more)
+        for name, more in (("graph", {"graph": graph, "graph_of": "step"}), ("eager", {}))
+    )
+    for record in (one, other):
+        assert record.completed, record.why
+        explained(record)
+    assert abs(one.train["loss"] - other.train["loss"]) < RATE and abs(one.test["loss"] - other.test["loss"]) < RATE
 
 
 def test_exported_on_a_gpu(tmp_path: Path) -> None:

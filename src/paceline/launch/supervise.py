@@ -182,8 +182,8 @@ def supervise(
             running[child] = process
         while running:
             _wait(list(running), _TICK_S)
-            for child in [child for child in running if child.poll() is not None]:
-                process, code = running.pop(child), child.returncode
+            for child, code in [(child, code) for child in running if (code := child.poll()) is not None]:
+                process = running.pop(child)
                 if (why := _lost(child, process)) is not None:
                     said = said or failed("lost", why)
                 exits.append(Exit(process.who, process.rank, code, ours=stopped or why is not None))

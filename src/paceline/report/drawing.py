@@ -58,7 +58,7 @@ def bundle() -> str:
 
 def get_ready() -> None:
     """What the first drawing of a process takes beside the drawing: imports, and a JavaScript engine that reads Vega."""
-    nothing = {"data": {"values": []}, "mark": "point", "encoding": {}}
+    nothing: dict[str, Any] = {"data": {"values": []}, "mark": "point", "encoding": {}}
     _vl_convert().vegalite_to_svg(nothing, vl_version=_version())
 
 

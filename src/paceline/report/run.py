@@ -154,7 +154,9 @@ def beside_memory(record: Record) -> Lines:
     data = _dict(found.get("sizes")).get("data")
     lines: Lines = []
     other = _dict(found.get("parts")).get("other")
-    if data and other and data <= other:  # more: it is a file mapped into memory, or it lies in another one
+    if data and found.get("data_shared"):
+        lines.append(("beside these", f"the data set, {show.number(data, 'bytes')}, once for all ranks of a machine"))
+    elif data and other and data <= other:  # more: it is a file mapped into memory, or it lies in another one
         lines.append(("in other", f"the data set, {show.number(data, 'bytes')}"))
     if found.get("rss_bytes"):
         steady = (

@@ -9,6 +9,7 @@ import os
 
 from paceline.spec.rule import Known, Rule
 from paceline.spec.rules_graph import GRAPH, step_ways
+from paceline.spec.rules_kernel import KERNEL
 from paceline.spec.rules_messages import MESSAGES
 from paceline.spec.rules_precision import PRECISION
 from paceline.spec.rules_sharding import SHARDING
@@ -145,6 +146,7 @@ RULES: tuple[Rule, ...] = (
     *PRECISION,
     *SHARDING,
     *GRAPH,
+    *KERNEL,
     *MESSAGES,
     *START,
 )

@@ -24,7 +24,7 @@ from paceline.worker.transform.beside import steady
 from paceline.worker.transform.graph import USUALLY, code_line, tensors
 from paceline.worker.transform.in_graph import total_norm, updater
 from paceline.worker.update import TINY
-from paceline.worker.whole_step import STEP, Data, Insides, WholeStep
+from paceline.worker.whole_step import Data, Insides, WholeStep
 
 
 class CapturedStep(WholeStep):
@@ -94,7 +94,7 @@ class CapturedStep(WholeStep):
         assert self._graph is not None
         for static, tensor in zip(self._static, tensors(batch), strict=True):
             static.copy_(tensor)
-        self.watch.switch(STEP)
+        self.begins()
         self._graph.replay()
 
     def close(self) -> None:

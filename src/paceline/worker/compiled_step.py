@@ -99,7 +99,7 @@ class CompiledStep(WholeStep):
     def run(self, batch: Any) -> None:
         for own, tensor in zip(self._batch, _tensors(batch), strict=True):
             own.copy_(tensor)
-        self.watch.switch(STEP)
+        self.begins()
         if self._recorder is not None:
             self._on_gpu(self._recorder)
             return

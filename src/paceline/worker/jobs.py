@@ -126,7 +126,8 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
                 training_s=training_s, memory=parts.memory.close(data_bytes=_data_bytes(parts), data_shared=_data_shared(parts)),
                 weights_hash=digest, cores=cores,
                 num_parameters=parts.sharding.num_parameters(),
-                score={"name": main, "better": better_of(task, main)}, t=wall(),
+                score={"name": main, "better": better_of(task, main)},
+                t=wall() - watch.spent("shutdown"),  # that part begins here, and ends where the parent sees the process end
             )
         )  # fmt: skip
     return world

@@ -111,11 +111,16 @@ class WholeStep(ABC):
         self.update.advance()
         self._insides.rate.follow(self.update.rate)
         if place is not None and self._course is not None:
-            self.watch.switch(STEP)
+            self.begins()
             self._course.follow(place)
         self.run(batch)
         tally.later(self._insides.give, shape[0])
         self.num_graph += 1
+
+    def begins(self) -> None:
+        """From one graph to the next nothing ends: on a GPU each switch would be a mark in its queue."""
+        if self.watch.part != STEP:
+            self.watch.switch(STEP)
 
     def _make(self, place: Place | None, batch: Any, num: int) -> None:
         self.watch.switch(STEP)

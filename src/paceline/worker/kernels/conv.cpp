@@ -47,6 +47,9 @@ template <class T> using M = typename Of<T>::M;
 template <class T> constexpr int lanes = 64 / sizeof(T);
 template <class T> INLINE V<T> all(T x) { return x - V<T>{}; }
 template <class T> INLINE T sum(V<T> v) {
+#if WIDE
+    if constexpr (sizeof(T) == 4) return _mm512_reduce_add_ps(v);
+#endif
     T each[lanes<T>];
     std::memcpy(each, &v, 64);
     for (int w = lanes<T> / 2; w; w /= 2) for (int i = 0; i < w; i++) each[i] += each[i + w];
@@ -131,9 +134,7 @@ INLINE void each(const S* base, bool inner, long n, long channels, long size, lo
     const int count = int(std::min<long>(L, n - from));
     if (inner) {
         const S* at = base + c * size * n + from;
-        for (long p = 0; p < size; p++, at += n) {
-            emit(p, load<T>(at, count));
-        }
+        for (long p = 0; p < size; p++, at += n) emit(p, load<T>(at, count));
         return;
     }
     const S* at = base + (from * channels + c) * size;
@@ -159,10 +160,14 @@ INLINE void each(const S* base, bool inner, long n, long channels, long size, lo
     }
 }
 
-// The way back from one channel of a block to torch's order.
+// The way back for one channel of a block, to either layout.
 template <class S, class T>
-void in_rows(const V<T>* block, S* base, long n, long channels, long size, long c, long from) {
+void give(const V<T>* block, S* base, bool inner, long n, long channels, long size, long c, long from) {
     const int count = int(std::min<long>(lanes<T>, n - from));
+    if (inner) {
+        for (long p = 0; p < size; p++) store<T>(base + (c * size + p) * n + from, block[p], count);
+        return;
+    }
     S* at = base + (from * channels + c) * size;
     const long step = channels * size;
 #if WIDE
@@ -213,11 +218,11 @@ INLINE void cell(const V<T>* x, long plane, long wide, const T* w, long channels
     }
 }
 
-// As `cell` takes them: groups of 4 outputs and a last one of what is left; flipped and the other way round for the input's gradient.
+// As `cell` takes them: groups of 4 outputs, then single ones; flipped and the other way round for the input's gradient.
 template <class S, class T>
 void arrange(const S* w, long outs, long ins, bool flipped, T* to) {
-    for (long k0 = 0; k0 < outs; k0 += 4)
-        for (long c = 0, kb = std::min<long>(4, outs - k0); c < ins; c++)
+    for (long k0 = 0, kb; k0 < outs; k0 += kb)
+        for (long c = (kb = k0 + 4 <= outs ? 4 : 1, 0); c < ins; c++)
             for (int t = 0; t < 9; t++)
                 for (long k = k0; k < k0 + kb; k++) *to++ = value(flipped ? w[(c * outs + k) * 9 + 8 - t] : w[(k * ins + c) * 9 + t]);
 }
@@ -236,68 +241,98 @@ INLINE void walk(const V<T>* x, const Shape& s, long rows, long cols, long ins, 
     };
     for (long row = 0; row < rows; row++)
         for (long k0 = 0; k0 < outs; k0 += 4) {
-            const long kb = outs - k0;
-            if (kb >= 4) group(std::integral_constant<int, 4>{}, k0, row);
-            else if (kb == 3) group(std::integral_constant<int, 3>{}, k0, row);
-            else if (kb == 2) group(std::integral_constant<int, 2>{}, k0, row);
-            else group(std::integral_constant<int, 1>{}, k0, row);
+            if (k0 + 4 <= outs) group(std::integral_constant<int, 4>{}, k0, row);
+            else for (long k = k0; k < outs; k++) group(std::integral_constant<int, 1>{}, k, row);
         }
 }
 
 template <class T> using Byte __attribute__((vector_size(lanes<T>))) = uint8_t;
 
-// What torch does, lane by lane: a later NaN replaces what is there. For blocks that have one.
-template <class T> void with_nan(const V<T> (&y)[4], V<T>& best, M<T>& at) {
+// What torch does, lane by lane: a later NaN replaces what is there. For cells that have one, and so out of the way.
+template <class T> __attribute__((noinline, cold)) void with_nan(const V<T> (&y)[4], V<T>& best, Byte<T>& at) {
     for (int l = 0; l < lanes<T>; l++) {
         T top = y[0][l];
         int place = 0;
         for (int i = 1; i < 4; i++) if (y[i][l] > top || y[i][l] != y[i][l]) top = y[i][l], place = i;
         best[l] = top;
-        at[l] = place;
+        at[l] = uint8_t(place);
     }
 }
 
-template <class S>
-void forward_block(const Shape& s, const S* x, bool inner, const typename Of<S>::Same* w, const typename Of<S>::Same* bias, S* out, bool out_inner, uint8_t* index, long from) {
-    typedef typename Of<S>::Same T;
+// The first of the largest of a cell, cut at zero, and the word that says which it was. Where `odd` is asked for, it only learns
+// that there was a NaN: a call in the loop, even one never made, costs it its registers.
+template <class T> INLINE V<T> choose(V<T> a, V<T> b, V<T> c, V<T> d, Byte<T>& word, unsigned* odd) {
+#if WIDE
+    if constexpr (sizeof(T) == 4) if (odd) {  // comparisons stay in mask registers
+        const __mmask16 right = _mm512_cmp_ps_mask(b, a, _CMP_GT_OQ), right2 = _mm512_cmp_ps_mask(d, c, _CMP_GT_OQ);
+        const __m512 high = _mm512_mask_mov_ps(a, right, b), low = _mm512_mask_mov_ps(c, right2, d);
+        const __mmask16 below = _mm512_cmp_ps_mask(low, high, _CMP_GT_OQ);
+        const __m512 top = _mm512_mask_mov_ps(high, below, low);
+        *odd |= _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) | _mm512_cmp_ps_mask(c, d, _CMP_UNORD_Q);
+        const __mmask16 alive = _mm512_cmp_ps_mask(top, _mm512_setzero_ps(), _CMP_NLE_UQ);
+        __m128i bytes = _mm_maskz_set1_epi8(alive, ALIVE);
+        bytes = _mm_mask_add_epi8(bytes, (right & ~below) | (right2 & below), bytes, _mm_set1_epi8(1));
+        word = Byte<T>(_mm_mask_add_epi8(bytes, below, bytes, _mm_set1_epi8(2)));
+        return _mm512_maskz_mov_ps(alive, top);
+    }
+#endif
+    const M<T> right = b > a, right2 = d > c;
+    const V<T> high = right ? b : a, low = right2 ? d : c, probe = (a + b) + (c + d);
+    const M<T> below = low > high;
+    V<T> top = below ? low : high;
+    word = __builtin_convertvector(((below ? right2 : right) & 1) | (below & 2), Byte<T>);
+    if (__builtin_expect(any<T>(probe != probe), 0)) with_nan<T>({a, b, c, d}, top, word);
+    const M<T> dead = top <= V<T>{};
+    word |= __builtin_convertvector(~dead & ALIVE, Byte<T>);
+    return dead ? V<T>{} : top;
+}
+
+// All outputs of a block, each `step` numbers after the last one. `quick`: true when there was a NaN, and all is to be done again.
+template <class T, bool pool, bool quick>
+bool outputs(const Shape& s, const V<T>* in, const T* w, const T* bias, T* out, long step, uint8_t* index, long from) {
     constexpr int L = lanes<T>;
-    const int count = int(std::min<long>(L, s.n - from));
+    unsigned odd = 0;
     const long high = s.out_h(), wide = s.out_w(), padded = (s.n + L - 1) / L * L;
-    scratch.reset(size_t(s.c * s.plane() + s.k * high * wide) * 64);
-    V<T>* in = scratch.take<V<T>>(s.c * s.plane());
-    V<T>* held = scratch.take<V<T>>(s.k * high * wide);
-    std::memset(static_cast<void*>(in), 0, size_t(s.c * s.plane()) * 64);
-    with_borders<S, T>(x, inner, s.n, s.c, s, from, in);
-    auto keep = [&](long at, V<T> v, M<T> place) __attribute__((always_inline)) {
-        const M<T> dead = v <= V<T>{};
-        const M<T> word = place | (~dead & ALIVE);
-        v = dead ? V<T>{} : v;
-        if (out_inner) store<T>(out + at * s.n + from, v, count);
-        else held[at] = v;
-        auto bytes = __builtin_convertvector(word, Byte<T>);
-        std::memcpy(index + at * padded + from, &bytes, L);
+    auto keep = [&](long at, V<T> v, Byte<T> word) __attribute__((always_inline)) {
+        std::memcpy(out + at * step, &v, 64);
+        std::memcpy(index + at * padded + from, &word, L);
     };
-    walk<T>(in, s, s.rows(), s.cols(), s.c, s.k, w, bias, [&](long k, long row, long col, V<T> a, V<T> b, V<T> c, V<T> d) __attribute__((always_inline)) {
-        if (s.pool) {
-            const M<T> right = b > a, right2 = d > c;
-            V<T> top = right ? b : a;
-            const V<T> low = right2 ? d : c;
-            const M<T> below = low > top;
-            M<T> place = (below ? right2 : right) & 1;
-            place |= below & 2;
-            top = below ? low : top;
-            const V<T> probe = (a + b) + (c + d);
-            if (__builtin_expect(any<T>(probe != probe), 0)) with_nan<T>({a, b, c, d}, top, place);
-            keep((k * high + row) * wide + col, top, place);
+    auto single = [&](long at, V<T> v) __attribute__((always_inline)) {
+        const M<T> dead = v <= V<T>{};
+        keep(at, dead ? V<T>{} : v, __builtin_convertvector(~dead & ALIVE, Byte<T>));
+    };
+    auto emit = [&](long k, long row, long col, V<T> a, V<T> b, V<T> c, V<T> d) __attribute__((always_inline)) {
+        if constexpr (pool) {
+            Byte<T> word;
+            const V<T> top = choose<T>(a, b, c, d, word, quick ? &odd : nullptr);
+            keep((k * high + row) * wide + col, top, word);
             return;
         }
         const long y = 2 * row, z = 2 * col, at = (k * high + y) * wide + z;
-        keep(at, a, M<T>{});
-        if (z + 1 < wide) keep(at + 1, b, M<T>{});
-        if (y + 1 < high) keep(at + wide, c, M<T>{});
-        if (z + 1 < wide && y + 1 < high) keep(at + wide + 1, d, M<T>{});
-    });
-    for (long k = 0; !out_inner && k < s.k; k++) in_rows<S, T>(held + k * high * wide, out, s.n, s.k, high * wide, k, from);
+        single(at, a);
+        if (z + 1 < wide) single(at + 1, b);
+        if (y + 1 < high) single(at + wide, c);
+        if (z + 1 < wide && y + 1 < high) single(at + wide + 1, d);
+    };
+    walk<T>(in, s, s.rows(), s.cols(), s.c, s.k, w, bias, emit);
+    return odd != 0;
+}
+
+template <class S, class T = typename Of<S>::Same>
+void forward_block(const Shape& s, const S* x, bool inner, const T* w, const T* bias, S* out, bool out_inner, uint8_t* index, long from) {
+    const long size = s.out_h() * s.out_w();
+    const bool direct = out_inner && std::is_same_v<S, T> && from + lanes<T> <= s.n;  // else to be turned round, rounded or cut off
+    scratch.reset(size_t(s.c * s.plane() + s.k * size) * 64);
+    V<T>* in = scratch.take<V<T>>(s.c * s.plane());
+    V<T>* held = scratch.take<V<T>>(s.k * size);
+    std::memset(static_cast<void*>(in), 0, size_t(s.c * s.plane()) * 64);
+    with_borders<S, T>(x, inner, s.n, s.c, s, from, in);
+    T* to = direct ? reinterpret_cast<T*>(out) + from : reinterpret_cast<T*>(held);
+    const long step = direct ? s.n : lanes<T>;
+    if (!s.pool) outputs<T, false, false>(s, in, w, bias, to, step, index, from);
+    else if (!(WIDE && sizeof(T) == 4) || outputs<T, true, WIDE && sizeof(T) == 4>(s, in, w, bias, to, step, index, from))
+        outputs<T, true, false>(s, in, w, bias, to, step, index, from);
+    for (long k = 0; !direct && k < s.k; k++) give<S, T>(held + k * size, out, out_inner, s.n, s.k, size, k, from);
 }
 
 template <class S>
@@ -324,13 +359,25 @@ void cut(const Shape& s, const S* grad, bool inner, const uint8_t* index, long f
         V<T> total{};
         V<T>* row = to + k * s.plane() + wide + 1;
         long col = 0;
+#if WIDE
+        if constexpr (sizeof(T) == 4) if (!spread) {
+            const __m128i bit = _mm_set1_epi8(ALIVE);
+            each(grad, inner, s.n, s.k, size, k, from, [&](long p, V<T> v) __attribute__((always_inline)) {
+                const __m128i word = _mm_loadu_si128(reinterpret_cast<const __m128i*>(words + p * padded));
+                v = _mm512_maskz_mov_ps(_mm_test_epi8_mask(word, bit), v);
+                total += v;
+                to[k * size + p] = v;
+            });
+            bias[k] += total;
+            continue;
+        }
+#endif
         each(grad, inner, s.n, s.k, size, k, from, [&](long p, V<T> v) __attribute__((always_inline)) {
             Byte<T> bytes;
             std::memcpy(&bytes, words + p * padded, L);
             const M<T> word = __builtin_convertvector(bytes, M<T>);
             v = (word & ALIVE) != 0 ? v : V<T>{};
             total += v;
-            if (!spread) { to[k * size + p] = v; return; }
             if (!s.pool) row[col] = v;
             else for (int i = 0; i < 4; i++) row[(i >> 1) * wide + 2 * col + (i & 1)] = (word & 3) == i ? v : V<T>{};
             if (++col == s.out_w()) { col = 0; row += s.pool ? 2 * wide : wide; }
@@ -354,6 +401,18 @@ void weigh(const V<T>* x, const V<T>* g, const Shape& s, V<T>* acc, long next) {
             }
     }
     UNROLL for (int k = 0; k < KB; k++) UNROLL for (int t = 0; t < 9; t++) acc[k * next + t] = a[k][t];
+}
+
+// The input's gradient: the same sums as forward, with the weights turned round.
+template <class T> void inputs(const Shape& s, const V<T>* up, const T* w, V<T>* held) {
+    auto emit = [&](long c, long row, long col, V<T> p, V<T> q, V<T> r, V<T> t) __attribute__((always_inline)) {
+        const long y = 2 * row, z = 2 * col, at = (c * s.h + y) * s.w + z;
+        held[at] = p;
+        if (z + 1 < s.w) held[at + 1] = q;
+        if (y + 1 < s.h) held[at + s.w] = r;
+        if (z + 1 < s.w && y + 1 < s.h) held[at + s.w + 1] = t;
+    };
+    walk<T>(up, s, (s.h + 1) / 2, (s.w + 1) / 2, s.k, s.c, w, nullptr, emit);
 }
 
 #if WIDE
@@ -434,7 +493,7 @@ void backward(const Shape& s, const S* x, bool inner, const S* w, const S* grad,
 #endif
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
     for (long chunk = 0; chunk < chunks; chunk++) {
-        const long ins = s.c * s.plane(), ups = chosen ? s.k * size : s.k * s.plane(), outs = gx && chosen ? s.plane() : 0, helds = gx && !inner ? s.c * s.h * s.w : 0;
+        const long ins = s.c * s.plane(), ups = chosen ? s.k * size : s.k * s.plane(), outs = gx && chosen ? s.plane() : 0, helds = gx ? s.c * s.h * s.w : 0;
         scratch.reset(size_t(ins + ups + outs + helds + num + s.k) * 64);
         V<T>* in = scratch.take<V<T>>(ins);
         V<T>* up = scratch.take<V<T>>(ups);
@@ -446,8 +505,6 @@ void backward(const Shape& s, const S* x, bool inner, const S* w, const S* grad,
         std::memset(static_cast<void*>(acc), 0, (num + s.k) * 64);
         for (long block = chunk * blocks / chunks; block < (chunk + 1) * blocks / chunks; block++) {
             const long from = block * L;
-            const int count = int(std::min<long>(L, s.n - from));
-            auto give = [&](long at, V<T> v) __attribute__((always_inline)) { if (inner) store<T>(gx + at * s.n + from, v, count); else held[at] = v; };
             with_borders<S, T>(x, inner, s.n, s.c, s, from, in);
             cut<S, T>(s, grad, grad_inner, index, from, !chosen, up, acc + num);
 #if WIDE
@@ -460,10 +517,9 @@ void backward(const Shape& s, const S* x, bool inner, const S* w, const S* grad,
                 for (long c = 0; gx && c < s.c; c++) {
                     std::memset(static_cast<void*>(back), 0, outs * 64);
                     spread_chosen((const __m512*)up, index + from, padded, (const __m512*)places + c * s.k * 4, s, (__m512*)back);
-                    for (long y = 0; y < s.h; y++)
-                        for (long z = 0; z < s.w; z++) give((c * s.h + y) * s.w + z, back[(y + 1) * s.wide() + z + 1]);
+                    for (long y = 0; y < s.h; y++) std::memcpy(static_cast<void*>(held + y * s.w), back + (y + 1) * s.wide() + 1, s.w * 64);
+                    give<S, T>(held, gx, inner, s.n, s.c, s.h * s.w, c, from);
                 }
-                for (long c = 0; gx && !inner && c < s.c; c++) in_rows<S, T>(held + c * s.h * s.w, gx, s.n, s.c, s.h * s.w, c, from);
                 continue;
             }
 #endif
@@ -474,14 +530,8 @@ void backward(const Shape& s, const S* x, bool inner, const S* w, const S* grad,
                     else weigh<T, 1>(in + c * s.plane(), up + k * s.plane(), s, at, s.c * 9);
                 }
             if (!gx) continue;
-            walk<T>(up, s, (s.h + 1) / 2, (s.w + 1) / 2, s.k, s.c, weights, nullptr, [&](long c, long row, long col, V<T> p, V<T> q, V<T> r, V<T> t) __attribute__((always_inline)) {
-                const long y = 2 * row, z = 2 * col, at = (c * s.h + y) * s.w + z;
-                give(at, p);
-                if (z + 1 < s.w) give(at + 1, q);
-                if (y + 1 < s.h) give(at + s.w, r);
-                if (z + 1 < s.w && y + 1 < s.h) give(at + s.w + 1, t);
-            });
-            for (long c = 0; !inner && c < s.c; c++) in_rows<S, T>(held + c * s.h * s.w, gx, s.n, s.c, s.h * s.w, c, from);
+            inputs<T>(s, up, weights, held);
+            for (long c = 0; c < s.c; c++) give<S, T>(held + c * s.h * s.w, gx, inner, s.n, s.c, s.h * s.w, c, from);
         }
         for (long i = 0; i < num + s.k; i++) sums[chunk * (num + s.k) + i] = sum<T>(acc[i]);
     }
@@ -492,22 +542,26 @@ void backward(const Shape& s, const S* x, bool inner, const S* w, const S* grad,
         else if (gb) put(gb + i - num, total);
     }
 }
+// What a call is about, as conv.py packs it: one pointer costs ctypes a tenth of seventeen arguments.
+struct Asked {
+    int64_t type, n, c, h, w, k, pool, threads;  // type: 0 float, 1 double, 2 bf16
+    int64_t x, x_inner, weight;                  // inner: the batch is the innermost dimension, else the outermost
+    int64_t bias, out, out_inner;                // forward
+    int64_t grad, grad_inner, gx, gw, gb;        // backward; gx and gb may be 0
+    int64_t index;
+};
+template <class S> void ahead(const Asked& a) {
+    const Shape s{a.n, a.c, a.h, a.w, a.k, int(a.pool)};
+    forward<S>(s, (const S*)a.x, a.x_inner, (const S*)a.weight, (const S*)a.bias, (S*)a.out, a.out_inner, (uint8_t*)a.index, int(a.threads));
+}
+template <class S> void back(const Asked& a) {
+    const Shape s{a.n, a.c, a.h, a.w, a.k, int(a.pool)};
+    backward<S>(s, (const S*)a.x, a.x_inner, (const S*)a.weight, (const S*)a.grad, a.grad_inner, (const uint8_t*)a.index, (S*)a.gx, (S*)a.gw, (S*)a.gb,
+                int(a.threads));
+}
 }  // namespace
 
 extern "C" {
-// type: 0 float, 1 double, 2 bf16. inner: the batch is the innermost dimension of x, else the outermost.
-void conv_forward(long type, long n, long c, long h, long w, long k, long pool, const void* x, long inner, const void* weight, const void* bias, void* out, long out_inner, void* index, long threads) {
-    const Shape s{n, c, h, w, k, int(pool)};
-    if (type == 0) forward<float>(s, (const float*)x, inner, (const float*)weight, (const float*)bias, (float*)out, out_inner, (uint8_t*)index, int(threads));
-    else if (type == 1) forward<double>(s, (const double*)x, inner, (const double*)weight, (const double*)bias, (double*)out, out_inner, (uint8_t*)index, int(threads));
-    else forward<bf16>(s, (const bf16*)x, inner, (const bf16*)weight, (const bf16*)bias, (bf16*)out, out_inner, (uint8_t*)index, int(threads));
-}
-
-void conv_backward(long type, long n, long c, long h, long w, long k, long pool, const void* x, long inner, const void* weight, const void* grad, long grad_inner, const void* index, void* gx, void* gw, void* gb, long threads) {
-    const Shape s{n, c, h, w, k, int(pool)};
-    const uint8_t* words = (const uint8_t*)index;
-    if (type == 0) backward<float>(s, (const float*)x, inner, (const float*)weight, (const float*)grad, grad_inner, words, (float*)gx, (float*)gw, (float*)gb, int(threads));
-    else if (type == 1) backward<double>(s, (const double*)x, inner, (const double*)weight, (const double*)grad, grad_inner, words, (double*)gx, (double*)gw, (double*)gb, int(threads));
-    else backward<bf16>(s, (const bf16*)x, inner, (const bf16*)weight, (const bf16*)grad, grad_inner, words, (bf16*)gx, (bf16*)gw, (bf16*)gb, int(threads));
-}
+void conv_forward(const Asked* a) { (a->type == 0 ? ahead<float> : a->type == 1 ? ahead<double> : ahead<bf16>)(*a); }
+void conv_backward(const Asked* a) { (a->type == 0 ? back<float> : a->type == 1 ? back<double> : back<bf16>)(*a); }
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 from typing import Any, NoReturn
 
 import torch
@@ -20,6 +21,7 @@ from paceline.worker.kernels.build import library
 
 TYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2}
 _VECTOR = {torch.float32: 16, torch.float64: 8, torch.bfloat16: 16}  # samples; as conv.cpp computes, bf16 in fp32
+_ASKED = struct.Struct("=20q")  # `Asked` in conv.cpp
 _SCHEMAS = (
     "conv_relu(Tensor x, Tensor weight, Tensor? bias, bool pool, bool inner) -> (Tensor, Tensor)",
     "conv_relu_backward(Tensor grad, Tensor x, Tensor weight, Tensor index, bool pool, bool input, bool bias) -> (Tensor, Tensor, Tensor)",
@@ -52,12 +54,10 @@ def operators() -> torch.library.Library:
 
 
 def _functions() -> tuple[Any, Any]:
-    """With the types of their arguments, so that a call converts plain numbers and nothing else."""
+    """Each takes one block of numbers (`_ASKED`): converting seventeen arguments would take ctypes longer than a small layer."""
     compiled = library("conv")
-    number, place = ctypes.c_long, ctypes.c_void_p
     forward, backward = compiled.conv_forward, compiled.conv_backward
-    forward.argtypes = (*[number] * 7, place, number, *[place] * 3, number, place, number)
-    backward.argtypes = (*[number] * 7, place, number, place, place, number, *[place] * 4, number)
+    forward.argtypes = backward.argtypes = (ctypes.c_char_p,)
     forward.restype = backward.restype = None
     return forward, backward
 
@@ -92,8 +92,11 @@ def _forward(
     num, channels, height, width = x.shape
     weight = weight.contiguous()
     call(
-        TYPES[x.dtype], num, channels, height, width, weight.shape[0], pool, x.data_ptr(), x_inner, weight.data_ptr(),
-        None if bias is None else bias.contiguous().data_ptr(), out.data_ptr(), inner, index.data_ptr(), torch.get_num_threads(),
+        _ASKED.pack(
+            TYPES[x.dtype], num, channels, height, width, weight.shape[0], pool, torch.get_num_threads(),
+            x.data_ptr(), x_inner, weight.data_ptr(), 0 if bias is None else bias.contiguous().data_ptr(), out.data_ptr(), inner,
+            0, 0, 0, 0, 0, index.data_ptr(),
+        )
     )  # fmt: skip
     return out, index
 
@@ -129,9 +132,11 @@ def _backward(
     num, channels, height, width = x.shape
     by_input, by_weight, by_bias = _like_backward(grad, x, weight, index, pool, input, bias)
     call(
-        TYPES[x.dtype], num, channels, height, width, weight.shape[0], pool, x.data_ptr(), x_inner, weight.data_ptr(),
-        grad.data_ptr(), grad_inner, index.data_ptr(), by_input.data_ptr() if input else None, by_weight.data_ptr(),
-        by_bias.data_ptr() if bias else None, torch.get_num_threads(),
+        _ASKED.pack(
+            TYPES[x.dtype], num, channels, height, width, weight.shape[0], pool, torch.get_num_threads(),
+            x.data_ptr(), x_inner, weight.data_ptr(), 0, 0, 0, grad.data_ptr(), grad_inner, by_input.data_ptr() if input else 0,
+            by_weight.data_ptr(), by_bias.data_ptr() if bias else 0, index.data_ptr(),
+        )
     )  # fmt: skip
     return by_input, by_weight, by_bias
 

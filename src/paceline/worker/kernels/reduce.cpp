@@ -27,6 +27,7 @@ constexpr uint64_t LINE = 128;  // two cache lines: neighbours are fetched in pa
 struct Line {  // of one rank; zeros at first
   std::atomic<uint32_t> published;  // how often it has published; wraps
   std::atomic<uint32_t> sleepers;   // how many wait for the next time
+  std::atomic<int32_t> core;        // where it ran when it published
   uint64_t tag[2];                  // what its message is, for the rounds of each slot
 };
 static_assert(sizeof(Line) <= LINE, "a line holds a rank's word");
@@ -45,7 +46,7 @@ struct Board {
   unsigned char *memory;
   uint64_t slot_bytes, part_bytes;  // pieces longer than part_bytes are summed in parts
   uint32_t rank, size;
-  uint32_t spin_us;  // 0 where ranks have no core each: then whoever waits gives its core away at once
+  uint32_t spin_us;  // how long to wait awake; 0 where ranks have no core each
 };
 
 Line &line(const Board &b, uint32_t rank) { return *reinterpret_cast<Line *>(b.memory + rank * LINE); }
@@ -60,6 +61,14 @@ uint64_t now_us() {
   return uint64_t(t.tv_sec) * 1000000u + uint64_t(t.tv_nsec) / 1000u;
 }
 
+inline int32_t core_here() {
+#if defined(__linux__)
+  return sched_getcpu();
+#else
+  return -1;
+#endif
+}
+
 inline void relax() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -70,6 +79,7 @@ inline void relax() {
 
 void publish(const Board &b, State &s) {
   Line &mine = line(b, b.rank);
+  mine.core.store(core_here(), std::memory_order_relaxed);
   mine.published.store(++s.published, std::memory_order_seq_cst);  // releases all that was written before
 #if defined(__linux__)
   if (mine.sleepers.load(std::memory_order_seq_cst))
@@ -105,10 +115,9 @@ bool all_there(const Board &b, const State &s, uint64_t slice_us) {
     while (!is_there(theirs, s.published)) {
       if (!began) began = now_us();
       uint64_t waited = now_us() - began;
-      if (waited < b.spin_us) {
+      // Awake, where every rank has a core; but whoever was last seen on mine cannot run before I leave it.
+      if (waited < b.spin_us && theirs.core.load(std::memory_order_relaxed) != core_here()) {
         for (int i = 0; i < 64 && !is_there(theirs, s.published); ++i) relax();
-      } else if (waited < uint64_t(b.spin_us) + 50) {
-        sched_yield();
       } else if (waited >= slice_us) {
         return false;
       } else if (!sleep_until(theirs, s.published, slice_us - waited) && now_us() - began >= slice_us) {

@@ -69,4 +69,6 @@ def micro_pieces(piece: Piece, num: int) -> list[Ids]:
     >>> [ids.tolist() for ids in micro_pieces(Piece(np.arange(5), 9), 2)]
     [[0, 1, 2], [3, 4]]
     """
+    if num == 1:
+        return [piece.ids] if len(piece.ids) else []
     return [ids for ids in np.array_split(piece.ids, num) if len(ids)]

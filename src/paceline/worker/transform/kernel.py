@@ -139,8 +139,8 @@ def _none(num: int, reasons: list[str]) -> str:
     if not num:
         return "asked for kernel=fused, but the model has no convolution (nn.Conv2d): use kernel=torch"
     return (
-        f"asked for kernel=fused, but of the model's {num} convolutions none is one that our kernel computes (3x3, stride 1, padding 1, "
-        f"followed by ReLU in an nn.Sequential): {reasons[0]}; use kernel=torch"
+        f"asked for kernel=fused, but the model has no convolution that our kernel computes (3x3, stride 1, padding 1, followed by ReLU "
+        f"in an nn.Sequential), of {num}: {reasons[0]}; use kernel=torch"
     )
 
 

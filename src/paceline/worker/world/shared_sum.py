@@ -58,9 +58,9 @@ class Board:
         found.reduce_bytes.argtypes, found.reduce_bytes.restype = (ctypes.c_uint32, ctypes.c_uint64), ctypes.c_uint64
         self._rank, self._timeout_s, self.num = rank, timeout_s, 0
         self._memory = _meet(store, rank, nbytes=found.reduce_bytes(size, SLOT_BYTES))
-        self._peers = _peers(store, rank, size)
+        self._peers, cores = _peers(store, rank, size)
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory.view))
-        spin = _SPIN_US if size * threads <= len(os.sched_getaffinity(0)) else 0
+        spin = _SPIN_US if size * threads <= cores else 0
         self._layout = _Layout(start, SLOT_BYTES, PART_BYTES, rank, size, spin)
         self._state = _State()
         self._at = ctypes.addressof(self._layout), ctypes.addressof(self._state)
@@ -128,8 +128,10 @@ def _meet(store: Any, rank: int, *, nbytes: int) -> Any:
     return found
 
 
-def _peers(store: Any, rank: int, size: int) -> dict[int, Peer]:
-    me = this_process()
-    store.set(f"paceline/process/{rank}", f"{me.pid},{me.began}")
-    rows = {other: store.get(f"paceline/process/{other}").decode() for other in range(size) if other != rank}
-    return {other: Peer(*map(int, row.split(","))) for other, row in rows.items()}
+def _peers(store: Any, rank: int, size: int) -> tuple[dict[int, Peer], int]:
+    """The other processes, and how many cores all of us may use together: each may be bound to some of its own."""
+    me, mine = this_process(), os.sched_getaffinity(0)
+    store.set(f"paceline/process/{rank}", ",".join(map(str, (me.pid, me.began, *mine))))
+    rows = [[int(word) for word in store.get(f"paceline/process/{other}").decode().split(",")] for other in range(size)]
+    peers = {other: Peer(*row[:2]) for other, row in enumerate(rows) if other != rank}
+    return peers, len(set[int]().union(*(row[2:] for row in rows)))
