@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.base import talk
-from paceline.base.lifeline import adopt_orphans, die_with_parent
+from paceline.base.lifeline import adopt_orphans, bound, die_with_parent
 from paceline.records.events import FORKED
 from paceline.worker.rank import leave_now
 from paceline.worker.world.env import become, supervisor, threads_asked, variables
@@ -102,6 +102,7 @@ class Zygote:
     said: int  # what was written while importing: each child's log begins with it, as a started one's does
     made: dict[str, str]  # variables that libraries set while they were imported, as they would have in a started one
     ends: tuple[socket.socket, socket.socket] = field(default_factory=socket.socketpair)
+    bind: Callable[[], None] = field(default_factory=bound)
     graphs: bool = False
     forked: set[int] = field(default_factory=set[int])  # the others that we reap are orphans, and nobody's business
 
@@ -165,6 +166,7 @@ class Zygote:
         """Everything a started process has of its own; then its job. It never comes back from here."""
         code = 1
         try:
+            self.bind()  # before anything else: until then nobody ends it when we are killed
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setsid()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,16 @@ import pytest
 from paceline.base.files import open_log
 from paceline.launch.supervise import warmed
 from paceline.launch.warm import Forked, Warm
+from paceline.records.layout import RunDir
 
 
-def forked(warm: Warm, folder: Path) -> Forked:
-    """A describe job whose request is not there: it says so and leaves with exit code 1."""
+def forked(warm: Warm, folder: Path, *, hangs: bool = False) -> Forked:
+    """A describe job whose request is not there: it says so and leaves with exit code 1. Or whose request never ends."""
     env: dict[str, str] = {**os.environ, "PACELINE_SUPERVISOR": str(os.getpid())}
+    request = RunDir(folder).request
+    request.unlink(missing_ok=True)
+    if hangs:
+        os.mkfifo(request)
     with open_log(folder / "out") as out, open_log(folder / "err") as err:
         child = warm.fork(("python", "-m", "paceline.worker", "describe", str(folder)), env, out, err, graphs=False)
     assert child is not None, warm.why_not
@@ -34,16 +41,16 @@ def test_codes_signals_and_the_end(tmp_path: Path) -> None:
         first = warm.process
         assert first is not None
 
-        child = forked(warm, tmp_path)
-        os.kill(child.pid, signal.SIGSTOP)
+        child = forked(warm, tmp_path, hangs=True)
         assert child.poll() is None
+        assert [process.pid for process in first.family()] == [child.pid]
         os.kill(child.pid, signal.SIGKILL)
         assert child.wait() == -signal.SIGKILL
 
-        child = forked(warm, tmp_path)
-        os.kill(child.pid, signal.SIGSTOP)  # still there when its warm process is not
+        child = forked(warm, tmp_path, hangs=True)
         os.kill(first.pid, signal.SIGKILL)
         assert (child.wait(), child.lost) == (-signal.SIGKILL, True)
+        assert left_after_kill(child.pid) is None
         assert not warm.started
 
         child = forked(warm, tmp_path)  # from a new one
@@ -54,13 +61,26 @@ def test_codes_signals_and_the_end(tmp_path: Path) -> None:
     assert not psutil.pid_exists(second)
 
 
+def left_after_kill(pid: int) -> int | None:
+    """The kernel kills it, in its own time; a process that nobody waits for is gone or a zombie then."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                time.sleep(0.01)
+                continue
+        return None
+    return pid
+
+
 def test_a_warm_process_that_hangs_goes_and_takes_its_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.launch.warm._CLOSE_S", 0.1)
     with warmed() as warm:
-        child = forked(warm, tmp_path)
+        child = forked(warm, tmp_path, hangs=True)
         process: Any = warm.process
         os.kill(process.pid, signal.SIGSTOP)
-        assert child.wait() in (1, -signal.SIGKILL)  # it may have ended, and been reported, just before
+        assert child.wait() == -signal.SIGKILL
+        assert left_after_kill(child.pid) is None
     assert not psutil.pid_exists(process.pid)
 
 

@@ -19,6 +19,8 @@ GOT = {
     "precision": "fp32",
     "sharding": "none",
     "remat": "none",
+    "kernel": "torch",
+    "messages": SPEC.messages,
     "optimizer": {"class": "Adam", "lr": 1e-3},
 }
 
@@ -30,7 +32,14 @@ def test_as_asked() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("world_size", 1), ("backend", "mpi"), ("device", "cuda"), ("threads", 1), ("precision", "fp16")],
+    [
+        ("world_size", 1),
+        ("backend", "mpi"),
+        ("device", "cuda"),
+        ("threads", 1),
+        ("precision", "fp16"),
+        ("kernel", "fused"),
+    ],
 )
 def test_each_difference_fails_the_run(name: str, value: object) -> None:
     with pytest.raises(RunFailed, match=f"asked for {name} .*, got {value}") as caught:

@@ -99,9 +99,15 @@ struct Scratch {
     char* data = nullptr;
     size_t size = 0, used = 0;
     ~Scratch() { std::free(data); }
-    void reset(size_t need) {
-        if (need > size) { std::free(data); size = (need + 4095) / 4096 * 4096; data = static_cast<char*>(std::aligned_alloc(4096, size)); }
+    bool reset(size_t need) {  // false: there is not that much memory
+        if (need > size) {
+            std::free(data);
+            size = (need + 4095) / 4096 * 4096;
+            data = static_cast<char*>(std::aligned_alloc(4096, size));
+            if (!data) size = 0;
+        }
         used = 0;
+        return data || !need;
     }
     template <class X> X* take(size_t count) { X* at = reinterpret_cast<X*>(data + used); used += (count * sizeof(X) + 63) / 64 * 64; return at; }
 };
@@ -319,10 +325,10 @@ bool outputs(const Shape& s, const V<T>* in, const T* w, const T* bias, T* out, 
 }
 
 template <class S, class T = typename Of<S>::Same>
-void forward_block(const Shape& s, const S* x, bool inner, const T* w, const T* bias, S* out, bool out_inner, uint8_t* index, long from) {
+bool forward_block(const Shape& s, const S* x, bool inner, const T* w, const T* bias, S* out, bool out_inner, uint8_t* index, long from) {
     const long size = s.out_h() * s.out_w();
     const bool direct = out_inner && std::is_same_v<S, T> && from + lanes<T> <= s.n;  // else to be turned round, rounded or cut off
-    scratch.reset(size_t(s.c * s.plane() + s.k * size) * 64);
+    if (!scratch.reset(size_t(s.c * s.plane() + s.k * size) * 64)) return false;
     V<T>* in = scratch.take<V<T>>(s.c * s.plane());
     V<T>* held = scratch.take<V<T>>(s.k * size);
     std::memset(static_cast<void*>(in), 0, size_t(s.c * s.plane()) * 64);
@@ -333,20 +339,23 @@ void forward_block(const Shape& s, const S* x, bool inner, const T* w, const T* 
     else if (!(WIDE && sizeof(T) == 4) || outputs<T, true, WIDE && sizeof(T) == 4>(s, in, w, bias, to, step, index, from))
         outputs<T, true, false>(s, in, w, bias, to, step, index, from);
     for (long k = 0; !direct && k < s.k; k++) give<S, T>(held + k * size, out, out_inner, s.n, s.k, size, k, from);
+    return true;
 }
 
 template <class S>
-void forward(const Shape& s, const S* x, bool inner, const S* w, const S* b, S* out, bool out_inner, uint8_t* index, int threads) {
+bool forward(const Shape& s, const S* x, bool inner, const S* w, const S* b, S* out, bool out_inner, uint8_t* index, int threads) {
     typedef typename Of<S>::Same T;
     constexpr int L = lanes<T>;
-    shared.reset(size_t(s.k * s.c * 9 + s.k + 32) * sizeof(T));
+    if (!shared.reset(size_t(s.k * s.c * 9 + s.k + 32) * sizeof(T))) return false;
     T* weights = shared.take<T>(s.k * s.c * 9);
     T* bias = b ? shared.take<T>(s.k) : nullptr;
     arrange(w, s.k, s.c, false, weights);
     for (long k = 0; b && k < s.k; k++) bias[k] = value(b[k]);
     const long blocks = (s.n + L - 1) / L;
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (long i = 0; i < blocks; i++) forward_block<S>(s, x, inner, weights, bias, out, out_inner, index, i * L);
+    bool enough = true;
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(&& : enough) if (threads > 1)
+    for (long i = 0; i < blocks; i++) enough = forward_block<S>(s, x, inner, weights, bias, out, out_inner, index, i * L) && enough;
+    return enough;
 }
 // The gradient of a block, cut where the output was, and its sum for the bias; with pooling one vector a cell, or spread out to the
 // places that were chosen (`spread`), then with borders.
@@ -478,12 +487,12 @@ void spread_chosen(const __m512* g, const uint8_t* words, long padded, const __m
 #endif
 
 template <class S>
-void backward(const Shape& s, const S* x, bool inner, const S* w, const S* grad, bool grad_inner, const uint8_t* index, S* gx, S* gw, S* gb, int threads) {
+bool backward(const Shape& s, const S* x, bool inner, const S* w, const S* grad, bool grad_inner, const uint8_t* index, S* gx, S* gw, S* gb, int threads) {
     typedef typename Of<S>::Same T;
     constexpr int L = lanes<T>;
     const bool chosen = WIDE && L == 16 && s.pool;
     const long blocks = (s.n + L - 1) / L, chunks = std::min<long>(blocks, 16), num = s.k * s.c * 9, size = s.out_h() * s.out_w(), padded = blocks * L;
-    shared.reset(size_t(chunks * (num + s.k) + num + s.k * s.c * 64 + 128) * sizeof(T));
+    if (!shared.reset(size_t(chunks * (num + s.k) + num + s.k * s.c * 64 + 128) * sizeof(T))) return false;
     T* sums = shared.take<T>(chunks * (num + s.k));
     T* weights = shared.take<T>(num);
     T* places = shared.take<T>(s.k * s.c * 64);
@@ -491,10 +500,11 @@ void backward(const Shape& s, const S* x, bool inner, const S* w, const S* grad,
 #if WIDE
     if constexpr (sizeof(T) == 4) if (gx && chosen) tables(w, s, places);
 #endif
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    bool enough = true;
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(&& : enough) if (threads > 1)
     for (long chunk = 0; chunk < chunks; chunk++) {
         const long ins = s.c * s.plane(), ups = chosen ? s.k * size : s.k * s.plane(), outs = gx && chosen ? s.plane() : 0, helds = gx ? s.c * s.h * s.w : 0;
-        scratch.reset(size_t(ins + ups + outs + helds + num + s.k) * 64);
+        if (!scratch.reset(size_t(ins + ups + outs + helds + num + s.k) * 64)) { enough = false; continue; }
         V<T>* in = scratch.take<V<T>>(ins);
         V<T>* up = scratch.take<V<T>>(ups);
         V<T>* back = scratch.take<V<T>>(outs);
@@ -541,6 +551,7 @@ void backward(const Shape& s, const S* x, bool inner, const S* w, const S* grad,
         if (i < num) put(gw + i, total);
         else if (gb) put(gb + i - num, total);
     }
+    return enough;
 }
 // What a call is about, as conv.py packs it: one pointer costs ctypes a tenth of seventeen arguments.
 struct Asked {
@@ -550,18 +561,19 @@ struct Asked {
     int64_t grad, grad_inner, gx, gw, gb;        // backward; gx and gb may be 0
     int64_t index;
 };
-template <class S> void ahead(const Asked& a) {
+template <class S> bool ahead(const Asked& a) {
     const Shape s{a.n, a.c, a.h, a.w, a.k, int(a.pool)};
-    forward<S>(s, (const S*)a.x, a.x_inner, (const S*)a.weight, (const S*)a.bias, (S*)a.out, a.out_inner, (uint8_t*)a.index, int(a.threads));
+    return forward<S>(s, (const S*)a.x, a.x_inner, (const S*)a.weight, (const S*)a.bias, (S*)a.out, a.out_inner, (uint8_t*)a.index, int(a.threads));
 }
-template <class S> void back(const Asked& a) {
+template <class S> bool back(const Asked& a) {
     const Shape s{a.n, a.c, a.h, a.w, a.k, int(a.pool)};
-    backward<S>(s, (const S*)a.x, a.x_inner, (const S*)a.weight, (const S*)a.grad, a.grad_inner, (const uint8_t*)a.index, (S*)a.gx, (S*)a.gw, (S*)a.gb,
+    return backward<S>(s, (const S*)a.x, a.x_inner, (const S*)a.weight, (const S*)a.grad, a.grad_inner, (const uint8_t*)a.index, (S*)a.gx, (S*)a.gw, (S*)a.gb,
                 int(a.threads));
 }
 }  // namespace
 
 extern "C" {
-void conv_forward(const Asked* a) { (a->type == 0 ? ahead<float> : a->type == 1 ? ahead<double> : ahead<bf16>)(*a); }
-void conv_backward(const Asked* a) { (a->type == 0 ? back<float> : a->type == 1 ? back<double> : back<bf16>)(*a); }
+// 0: there is not enough memory.
+int conv_forward(const Asked* a) { return (a->type == 0 ? ahead<float> : a->type == 1 ? ahead<double> : ahead<bf16>)(*a); }
+int conv_backward(const Asked* a) { return (a->type == 0 ? back<float> : a->type == 1 ? back<double> : back<bf16>)(*a); }
 }

@@ -58,7 +58,7 @@ def _functions() -> tuple[Any, Any]:
     compiled = library("conv")
     forward, backward = compiled.conv_forward, compiled.conv_backward
     forward.argtypes = backward.argtypes = (ctypes.c_char_p,)
-    forward.restype = backward.restype = None
+    forward.restype = backward.restype = ctypes.c_int
     return forward, backward
 
 
@@ -91,13 +91,15 @@ def _forward(
     x, x_inner = _laid(x)
     num, channels, height, width = x.shape
     weight = weight.contiguous()
-    call(
+    done = call(
         _ASKED.pack(
             TYPES[x.dtype], num, channels, height, width, weight.shape[0], pool, torch.get_num_threads(),
             x.data_ptr(), x_inner, weight.data_ptr(), 0 if bias is None else bias.contiguous().data_ptr(), out.data_ptr(), inner,
             0, 0, 0, 0, 0, index.data_ptr(),
         )
     )  # fmt: skip
+    if not done:
+        raise MemoryError("our convolution cannot allocate memory for its blocks of samples")
     return out, index
 
 
@@ -131,13 +133,15 @@ def _backward(
     weight = weight.contiguous()
     num, channels, height, width = x.shape
     by_input, by_weight, by_bias = _like_backward(grad, x, weight, index, pool, input, bias)
-    call(
+    done = call(
         _ASKED.pack(
             TYPES[x.dtype], num, channels, height, width, weight.shape[0], pool, torch.get_num_threads(),
             x.data_ptr(), x_inner, weight.data_ptr(), 0, 0, 0, grad.data_ptr(), grad_inner, by_input.data_ptr() if input else 0,
             by_weight.data_ptr(), by_bias.data_ptr() if bias else 0, index.data_ptr(),
         )
     )  # fmt: skip
+    if not done:
+        raise MemoryError("our convolution cannot allocate memory for its blocks of samples")
     return by_input, by_weight, by_bias
 
 
