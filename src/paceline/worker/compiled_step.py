@@ -25,7 +25,7 @@ from paceline.worker.sharding.wire import Wire
 from paceline.worker.step import EagerStep
 from paceline.worker.tasks.task import sentence
 from paceline.worker.transform.beside import steady
-from paceline.worker.transform.formulas import formula, kept
+from paceline.worker.transform.formulas import Corrections, corrections, formula, kept
 from paceline.worker.transform.graph import USUALLY, Compiler, code_line
 from paceline.worker.transform.in_graph import total_norm
 from paceline.worker.transform.tracing import compile_traced, trace
@@ -56,12 +56,15 @@ class CompiledStep(WholeStep):
         self._calls: list[Callable[[], Any]] = []
         self._batch: list[torch.Tensor] = []
         self._message: torch.Tensor | None = None
+        self._corrections: Corrections | None = None
+        self._looked = -1  # ordinary steps when they were last looked at
 
     # ---- making it ----
 
     def make(self, insides: Insides, batch: Any, num: int) -> None:
         self._compiler.get_ready()
         body = _Body(self.eager, self.whole, insides, self._wire, num=num)
+        self._corrections = body.corrections
         state = body.state(self._given(batch))
         given = (lambda tensors: tensors["given"]) if self._course is None else self._course.batch
         if self._course is not None:
@@ -95,6 +98,14 @@ class CompiledStep(WholeStep):
         return lambda: call(*inputs)
 
     # ---- running it ----
+
+    def before_run(self) -> None:
+        if self._corrections is None:
+            return
+        if self._looked != self.num_eager:
+            self._corrections.look()
+            self._looked = self.num_eager
+        self._corrections.advance()
 
     def run(self, batch: Any) -> None:
         for own, tensor in zip(self._batch, _tensors(batch), strict=True):
@@ -155,12 +166,15 @@ class _Body:
         self._insides, self._wire, self._num, self._unit = insides, wire, num, eager.unit
         self._formula = formula(eager.update.optimizer)
         self._kept = kept(eager.update.optimizer, insides.parameters)
+        self.corrections = corrections(eager.update.optimizer, insides.parameters)
         own = {id(parameter): name for name, parameter in whole.named_parameters()}
         self._weights = {own[id(parameter)]: parameter for parameter in insides.parameters}
 
     def state(self, batch: Any) -> State:
         insides = self._insides
         rate = {"lr": insides.rate.lr, **({} if insides.rate.beta is None else {"beta": insides.rate.beta})}
+        if self.corrections is not None:
+            rate |= self.corrections.tensors
         return {
             "weights": {name: weight.detach() for name, weight in self._weights.items()},
             "buffers": dict(self._whole.named_buffers()),

@@ -110,12 +110,16 @@ class WholeStep(ABC):
         self._tally = tally
         self.update.advance()
         self._insides.rate.follow(self.update.rate)
+        self.before_run()
         if place is not None and self._course is not None:
             self.begins()
             self._course.follow(place)
         self.run(batch)
         tally.later(self._insides.give, shape[0])
         self.num_graph += 1
+
+    def before_run(self) -> None:  # noqa: B027 - most have nothing to tell
+        """What a step's graph is told beside the rate."""
 
     def begins(self) -> None:
         """From one graph to the next nothing ends: on a GPU each switch would be a mark in its queue."""

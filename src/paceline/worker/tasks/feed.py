@@ -255,7 +255,9 @@ def make_feed(
         sizes = [len(tensor) if tensor.dim() else 0 for tensor in tensors]
         if len(set(sizes)) > 1:
             raise RunFailed(f"{what} returned arrays of different lengths: {', '.join(map(str, sizes))}", kind="data")
-        feed: Feed = MappedFeed(tensors, pinned=pinned) if any(is_mapped(item) for item in data) else TensorFeed(tensors)
+        feed: Feed = (
+            MappedFeed(tensors, pinned=pinned) if any(is_mapped(item) for item in data) else TensorFeed(tensors)
+        )
     elif isinstance(data, IterableDataset):
         feed = StreamFeed(data, collate or default_collate, _length(data, what))
     elif hasattr(data, "__getitem__") and not isinstance(data, str | bytes | dict | torch.Tensor | np.ndarray):

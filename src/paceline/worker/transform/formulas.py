@@ -8,6 +8,7 @@ steps that are not traced. tests/unit/worker/transform/test_formulas.py compares
 # pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,39 @@ def kept(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter])
     return {name: [state[name] for state in states] for name in names}
 
 
+class Corrections:
+    """Adam's two numbers of a step, for each parameter, computed on the host before it: the rate over the first correction, and the
+    root of the second. Inside a graph a C++ compiler's loop over the weights would take two powers for every sixteen of them (a third
+    of the step of a small model); on a GPU it costs nothing there, and a copy from the host would.
+    """
+
+    def __init__(self, optimizer: torch.optim.Adam, parameters: list[torch.nn.Parameter]) -> None:
+        self._group, self._states = optimizer.param_groups[0], [optimizer.state[parameter] for parameter in parameters]
+        kind = torch.float64 if parameters[0].dtype == torch.float64 else torch.float32
+        self.tensors = {name: torch.zeros(len(parameters), dtype=kind) for name in ("size", "root")}
+        self._size, self._root = (tensor.numpy() for tensor in self.tensors.values())  # the same memory
+        self._steps: list[float] = []
+
+    def look(self) -> None:
+        """How many steps each has made: after steps that were not the graph's own. One that some step did not use has made fewer."""
+        steps = [float(state["step"]) for state in self._states]
+        self._steps = steps if len(set(steps)) > 1 else steps[:1]
+
+    def advance(self) -> None:
+        """To the next step, at the rate that the optimizer's group has by now."""
+        lr, (first, second) = float(self._group["lr"]), self._group["betas"]
+        self._steps = [step + 1 for step in self._steps]
+        self._size[:] = [lr / (1 - first**step) for step in self._steps]
+        self._root[:] = [math.sqrt(1 - second**step) for step in self._steps]
+
+
+def corrections(optimizer: torch.optim.Optimizer, parameters: list[torch.nn.Parameter]) -> Corrections | None:
+    """Where they are needed: for Adam, on a host."""
+    if isinstance(optimizer, torch.optim.Adam) and parameters[0].device.type == "cpu":
+        return Corrections(optimizer, parameters)
+    return None
+
+
 def _adam(group: dict[str, Any]) -> Formula:
     (beta, other), eps, decay = group["betas"], group["eps"], group["weight_decay"]
     decoupled = group["decoupled_weight_decay"]
@@ -61,8 +95,11 @@ def _adam(group: dict[str, Any]) -> Formula:
             torch._foreach_lerp_(first, gradients, 1 - one)
         torch._foreach_mul_(second, other)
         torch._foreach_addcmul_(second, gradients, gradients, 1 - other)
-        sizes = [lr / (1 - one**step) for step in steps]
-        roots = [(1 - other**step).sqrt() for step in steps]
+        if "size" in rate:
+            sizes, roots = list(rate["size"].unbind()), list(rate["root"].unbind())
+        else:
+            sizes = [lr / (1 - one**step) for step in steps]
+            roots = [(1 - other**step).sqrt() for step in steps]
         below = torch._foreach_sqrt(second)
         torch._foreach_div_(below, roots)
         torch._foreach_add_(below, eps)

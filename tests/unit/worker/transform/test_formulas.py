@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch._dynamo
 
-from paceline.worker.transform.formulas import formula, kept
+from paceline.worker.transform.formulas import corrections, formula, kept
 
 SHAPES = ((4, 3), (5,), ())
 STEPS = 6
@@ -38,11 +38,20 @@ def give(parameters: list[torch.nn.Parameter], step: int) -> list[torch.Tensor]:
     return found
 
 
-MOVED = [(kind, options, True) for kind, options in CASES if issubclass(kind, torch.optim.Adam)]
+ADAMS = [case for case in CASES if issubclass(case[0], torch.optim.Adam)]
 
 
-@pytest.mark.parametrize(("kind", "options", "moves_beta"), [*((*case, False) for case in CASES), *MOVED])
-def test_a_formula_is_torchs_rule(kind: type[torch.optim.Optimizer], options: dict[str, Any], moves_beta: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "options", "moves_beta", "corrected"),
+    [
+        *((*case, False, False) for case in CASES),
+        *((*case, True, False) for case in ADAMS),
+        *((*case, moves, True) for case in ADAMS for moves in (False, True)),
+    ],
+)
+def test_a_formula_is_torchs_rule(
+    kind: type[torch.optim.Optimizer], options: dict[str, Any], moves_beta: bool, corrected: bool
+) -> None:
     theirs, ours = weights(), weights()
     reference, own = kind(theirs, lr=0.1, **options), kind(ours, lr=0.1, **options)
     rate = {"lr": torch.tensor(0.1, dtype=torch.float64)}
@@ -63,6 +72,12 @@ def test_a_formula_is_torchs_rule(kind: type[torch.optim.Optimizer], options: di
         rate["lr"].fill_(lr)
         if moves_beta:
             rate["beta"].fill_(beta)
+        if corrected:
+            found = corrections(own, ours)
+            assert found is not None
+            found.look()
+            found.advance()
+            rate |= found.tensors
         with torch.no_grad():
             formula(own)([p.detach() for p in ours], gradients, kept(own, ours), rate)
     for one, other in zip(ours, theirs, strict=True):
