@@ -54,6 +54,10 @@ bench: $(FULL)  ## how long commands take to answer, and launchers to start; wha
 	$(PY) benchmarks/startup.py --json
 	$(PY) benchmarks/probes.py --json
 	$(PY) benchmarks/launch.py --json
+	$(PY) benchmarks/study.py --json
+	$(PY) benchmarks/messages.py --json
+	$(PY) benchmarks/conv.py --json
+	$(PY) benchmarks/scaling.py --json
 	$(PY) benchmarks/train.py --device cpu --threads 1 --batch 32 --tasks features,mnist-convnet --json
 
 soak: $(FULL)  ## the tests marked slow, one at a time
