@@ -153,8 +153,8 @@ def from_record(record: dict[str, Any]) -> dict[str, Any]:
 def order(names: Sequence[str], turn: int) -> list[str]:
     """Another one begins in every repeat, and every second one goes backwards: nobody always runs behind the same."""
     first = turn % len(names)
-    turned = [*names[first:], *names[:first]]
-    return turned[::-1] if turn % 2 else turned
+    others = [*names[first + 1 :], *names[:first]]
+    return [names[first], *(others[::-1] if turn % 2 else others)]
 
 
 def missing() -> dict[str, str]:

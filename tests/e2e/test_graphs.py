@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 import paceline
 from adds_up import explained
@@ -60,6 +61,26 @@ def test_a_step_is_compiled_once_for_all_its_runs(tmp_path: Path) -> None:
         assert record.test["evaluated"] == record.test["of"] == 100
     assert records[1]["graph"]["cache"] == "hit"
     assert records[0]["weights_hash"] == records[1]["weights_hash"]
+
+
+def test_a_step_on_two_ranks_is_two_graphs_and_one_model(tmp_path: Path) -> None:
+    """600 samples in batches of 65: one rank has 33 and the other 32, and the last batch is short on both. In fp64, against one rank."""
+    asked: dict[str, Any] = {
+        "epochs": 2, "num_train": 600, "num_test": 100, "batch": 65, "threads": 1, "precision": "fp64", "optimizer": "sgd",
+        "momentum": 0.9, "clip": 0.5,
+    }  # fmt: skip
+    graph = paceline.run("features", out=tmp_path / "graph", on="1x2", graph="compile", graph_of="step", **asked)
+    ranks = paceline.run("features", out=tmp_path / "ranks", on="1x2", **asked)
+    for record in (graph, ranks):
+        assert record.completed, record.why
+        explained(record)
+    assert graph["graph"]["graphs"] == 2 and graph["graph"]["eager_steps"] == 3
+    assert graph["traffic"]["messages_per_step"] == ranks["traffic"]["messages_per_step"] == 1
+    assert graph["applied"]["clip"]["steps"] == ranks["applied"]["clip"]["steps"] > 0
+    ours, theirs = load_file(graph["weights"]), load_file(ranks["weights"])
+    for name, values in ours.items():
+        far = (values.double() - theirs[name].double()).norm() / theirs[name].double().norm().clamp(min=1e-3)
+        assert float(far) < 1e-12, name
 
 
 def test_a_trial_decides_before_the_run(tmp_path: Path) -> None:

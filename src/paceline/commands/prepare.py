@@ -17,7 +17,7 @@ from paceline.launch.warm import Warm
 from paceline.records.facts import TaskFacts
 from paceline.records.layout import RunDir
 from paceline.spec import settings
-from paceline.spec.host import Host, here
+from paceline.spec.host import COMPILERS, Host, here
 from paceline.spec.resolve import check_values, parameters, resolve, split
 from paceline.spec.rule import DataShape, Known
 from paceline.spec.rules_precision import NEED_FACTS
@@ -121,16 +121,13 @@ class Prepared:
         """A trial decides, among what the rules allow; without a look, what is certain anyway: the first of them."""
 
         def spec(way: Way) -> Spec:
-            mine = {
-                **own,
-                **way,
-                "graph_of": own.get("graph_of", "auto") if way["graph_of"] == "auto" else way["graph_of"],
-            }
-            return self.spec({**mine, **rest}, look=look)
+            of = meant.get("graph_of", "auto") if way["graph_of"] == "auto" else way["graph_of"]
+            return self.spec({**own, **way, "graph_of": of, **rest}, look=look)
 
+        meant = {**self.defaults, **own}
         if own.get("graph_of", "auto") != "auto" and graph == "auto":
             raise BadInput(f"graph_of={own['graph_of']} with graph=auto: the trial decides both; leave graph_of out")
-        device = str(own.get("device", "auto"))
+        device = str(meant.get("device", "auto"))
         device = ("cuda" if self.known.host.usable_gpus else "cpu") if device == "auto" else device
         plain, *others = possible(ways(graph, kernel, device), spec)
         if plain.in_queue:
@@ -138,9 +135,18 @@ class Prepared:
                 f"graph={graph} kernel={kernel} with launcher={plain.launcher}: the trial would run on this machine, and the job on "
                 "others; say which graph and kernel it should be"
             )
+        if plain.machine is not None:
+            raise BadInput(
+                f"graph={graph} kernel={kernel} with machine={plain.machine}: each machine would try for itself, and they might choose "
+                "differently; say which graph and kernel it should be"
+            )
         if not look or not others:
             return plain
-        host = f"{self.known.host.cores} {platform.machine()} {platform.node()}"
+        machine = self.known.host
+        host = repr(
+            (machine.cores, machine.memory_bytes, machine.gpus, machine.torch, platform.machine(), platform.node())
+        )
+        host += " with a compiler" if machine.programs.intersection(COMPILERS) else ""
         taken, found = chosen(plain, others, warm=self.looks.warm, host=host)
         return taken.model_copy(update={"chosen": found})
 

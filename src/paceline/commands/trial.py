@@ -18,6 +18,7 @@ from paceline.base.files import read_json, scratch, write_json
 from paceline.launch.warm import Warm
 from paceline.records.fingerprint import version
 from paceline.records.layout import RunDir
+from paceline.records.outcome import TRANSIENT
 from paceline.records.record import Record
 from paceline.spec.run import Spec
 from paceline.study.queued import once
@@ -48,27 +49,34 @@ def chosen(plain: Spec, others: Sequence[Spec], *, warm: Warm | None, host: str)
     else:
         with scratch() as folder:
             found = _tried(plain, others, lambda spec, name: once(spec, RunDir(folder / name), warm=warm))
-        write_json(kept, found)
+        if _whole(others, found["rows"]):
+            write_json(kept, found)
     return _best(plain, others, found)
 
 
 def _tried(plain: Spec, others: Sequence[Spec], run: Callable[[Spec, str], Record]) -> dict[str, Any]:
     first = run(_short(plain, FIRST_STEPS), "first")
     if not first.completed:
-        raise BadInput(f"graph={plain.graph}: its trial of {FIRST_STEPS} steps failed: {first.why}")
+        raise BadInput(f"graph=auto, kernel=auto: the trial of {FIRST_STEPS} steps failed: {first.why}")
     step_s = plain.batch / first["throughput"]
     num = _num_steps(plain, first)
     steps = max(LEAST_STEPS, min(MOST_STEPS, math.ceil(_LOOK_S / step_s)))
     rows = [_row(plain, run(_short(plain, steps), "plain"))]
-    if num * step_s > WORTH_S:
-        rows += [_row(spec, run(_short(spec, steps), f"way{index}")) for index, spec in enumerate(others)]
+    worth = [spec for spec in others if spec.graph == "eager" or num * step_s > WORTH_S]
+    rows += [_row(spec, run(_short(spec, steps), f"way{index}")) for index, spec in enumerate(worth)]
     return {"schema": 1, "steps": steps, "rows": rows, "num_train": first.train["of"]}
 
 
+def _whole(others: Sequence[Spec], rows: Sequence[dict[str, Any]]) -> bool:
+    """Whether a longer run may rely on it: every way was tried, and none failed for a reason that may be gone tomorrow."""
+    passing = TRANSIENT | {"timeout", "memory", "disk"}
+    return len(rows) == 1 + len(others) and not any(row.get("kind") in passing for row in rows)
+
+
 def _short(spec: Spec, steps: int) -> Spec:
-    return spec.model_copy(
-        update={"steps": steps, "epochs": None, "target": None, "log_every": max(1, steps // 3), "chosen": None}
-    )
+    """Of what depends on the length only what a step costs is left: a warm-up costs nothing, averages come as often as they can."""
+    shorter = {"steps": steps, "epochs": None, "target": None, "log_every": max(1, steps // 3), "chosen": None}
+    return spec.model_copy(update={**shorter, "warmup": 0, "sync_every": min(spec.sync_every, FIRST_STEPS // 3)})
 
 
 def _num_steps(spec: Spec, record: Record) -> int:
@@ -78,7 +86,7 @@ def _num_steps(spec: Spec, record: Record) -> int:
 def _row(spec: Spec, record: Record) -> dict[str, Any]:
     row: dict[str, Any] = _way(spec)
     if not record.completed or not record["throughput"]:
-        return {**row, "why": record.why or "too few steps to tell"}
+        return {**row, "why": record.why or "too few steps to tell", "kind": record.kind}
     graph: dict[str, Any] = record["graph"] or {"compile_s": 0.0}
     return {**row, "step_s": spec.batch / record["throughput"], "compile_s": graph["compile_s"]}
 
@@ -94,7 +102,7 @@ def _best(plain: Spec, others: Sequence[Spec], found: dict[str, Any]) -> tuple[S
     ]
     best = min((row for row in rows if "run_s" in row), key=lambda row: row["run_s"], default=None)
     if best is None:
-        raise BadInput(f"graph={plain.graph}: none of the ways that were tried ran; the first said: {rows[0]['why']}")
+        raise BadInput(f"graph=auto, kernel=auto: none of the ways that were tried ran; the first: {rows[0]['why']}")
     taken = next(
         spec for spec in (plain, *others) if _way(spec) == {k: best[k] for k in ("graph", "graph_of", "kernel")}
     )

@@ -132,6 +132,8 @@ def _wait(children: Sequence[Child], seconds: float) -> None:
     with contextlib.ExitStack() as stack:
         for child in children:
             if isinstance(child, Forked):
+                if child.by.gone:  # and with it all that it forked: their end is known
+                    return
                 poller.register(child.by, select.POLLIN)  # it reports the end
                 continue
             with contextlib.suppress(ProcessLookupError):

@@ -169,7 +169,10 @@ class Warm:
     def start(self) -> None:
         """Begin to import; nobody waits for it yet."""
         if not self.started and not self._useless:
-            self.process = Resident(self._env)
+            try:
+                self.process = Resident(self._env)
+            except OSError:  # no more processes, no memory: a rank that is started will say so
+                self._useless = True
 
     def ready(self, *, graphs: bool = False) -> None:
         """Wait until a fork would take no longer than a fork."""
@@ -184,7 +187,11 @@ class Warm:
         if process is None:
             self.why_not = "the warm process did not come up"
             return None
-        here = os.open(".", os.O_RDONLY)
+        try:
+            here = os.open(".", os.O_RDONLY)
+        except OSError as error:
+            self.why_not = f"the current folder cannot be opened ({error.strerror})"
+            return None
         try:
             request = {"job": argv[3], "folder": argv[4], "env": dict(env), "graphs": graphs}
             answer = process.ask(request, [out.fileno(), err.fileno(), here])

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from paceline.base.cache import cache_folder
+from paceline.base.errors import RunFailed
 from paceline.base.files import write_text
 from paceline.report.canvas import Chart, altair
 from paceline.report.charts import Gallery
@@ -50,10 +51,13 @@ def _version() -> str:
 
 def bundle() -> str:
     """Vega, Vega-Lite and vega-embed as one module that sets `window.vegaEmbed`. Put together once a version: it takes seconds."""
-    kept = cache_folder("pages") / f"vega-{_version()}-{_vl_convert().__version__}.js"
-    if not kept.exists():
-        write_text(kept, _vl_convert().javascript_bundle(vl_version=_version()))
-    return kept.read_text()
+    try:
+        kept = cache_folder("pages") / f"vega-{_version()}-{_vl_convert().__version__}.js"
+        if not kept.exists():
+            write_text(kept, _vl_convert().javascript_bundle(vl_version=_version()))
+        return kept.read_text(encoding="utf-8")
+    except RunFailed:  # nowhere to keep it: a report must not need that
+        return _vl_convert().javascript_bundle(vl_version=_version())
 
 
 def get_ready() -> None:

@@ -100,7 +100,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "workers-have-work",
         lambda spec, known: spec.workers > 0 and known.train is not None and known.train.kind in ("tensors", "mapped"),
-        "workers={workers}, but the task's data is in memory (or a mapped file) already and is batched by one indexed copy: workers only "
+        "workers={workers}, but the task's data is in memory already, or in a mapped file, and batched by one indexed copy: workers only "
         "serve a map-style Dataset; leave it out",
     ),
     Rule(

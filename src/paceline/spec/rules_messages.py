@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from paceline.base.cache import usable
 from paceline.spec.host import COMPILERS
 from paceline.spec.rule import Known, Rule
 from paceline.spec.run import Spec
@@ -77,6 +78,6 @@ MESSAGES: tuple[Rule, ...] = (
 def carrier(spec: Spec, asked: Mapping[str, Any], known: Known) -> str:
     """messages=auto: memory where that is possible; but who names a backend gets its messages. A queue's machines are not known here."""
     wanted = spec.model_copy(update={"messages": "memory"})
-    if "backend" in asked or spec.in_queue or any(rule.breaks(wanted, known) for rule in MESSAGES):
+    if "backend" in asked or spec.in_queue or any(rule.breaks(wanted, known) for rule in MESSAGES) or not usable():
         return "backend"
     return "memory"

@@ -66,6 +66,8 @@ def outlook(
     trial = load(run.path) if run.finished else None
     if trial is None or trial["key"] != short.key():
         remove_file(run.result)  # the trial of another matrix: it gives way
+        if warm is not None and short.launcher == "local":
+            warm.ready(graphs=short.graph == "compile")  # its start is the command's, and no run's
         trial = once(short, run, warm=warm)
     guessed = from_trial(trial, specs)
     how = f"from a trial of {TRIAL_STEPS} steps" + (" and the runs that are done" if known else "")

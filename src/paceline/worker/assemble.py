@@ -86,10 +86,13 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     check_rhythm(feeds.train.num, spec, world)
     whole = Whole(model, task, precision.entrance(spec, world.device))
     if spec.kernel == "fused":  # before anything is hung on layers: they are replaced, and keep their parameters
-        few = Piece(np.arange(min(2, feeds.test.num)), 0)
-        with kept(world.device), users_code(task.name, task.source):
-            batch = feeds.test.walk([few]).take(0)
-            kernel.fuse(model).prove(lambda: whole(batch))
+        feed = feeds.test if feeds.test.num > 1 else feeds.train
+        num = min(2, feed.num)
+        with users_code(task.name, task.source):
+            batch = feed.walk([Piece(np.arange(num), num)]).take(0)
+            kernel.fuse(model).prove(
+                lambda: whole(batch), lambda: task.loss_sum(whole(batch), batch, num)[0], lambda: kept(world.device)
+            )
     float8 = None
     if spec.precision == "fp8":  # after the weights are where they stay: layers are replaced, and keep them
         float8 = fp8.convert(whole, world.device)

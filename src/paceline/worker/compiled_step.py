@@ -8,31 +8,30 @@ ordinary step while the others make theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
-from torch.func import functional_call
 from torch.utils import _pytree
 
 from paceline.base.errors import PacelineError, RunFailed
 from paceline.worker.measure.compiles import Compiles
-from paceline.worker.measure.tally import LOSS
 from paceline.worker.recording import Recorder
+from paceline.worker.seed import kept
 from paceline.worker.sharding.replicate import Replicated
 from paceline.worker.sharding.whole import Whole
 from paceline.worker.sharding.wire import Wire
 from paceline.worker.step import EagerStep
+from paceline.worker.step_body import Body, State
 from paceline.worker.tasks.task import sentence
 from paceline.worker.transform.beside import steady
-from paceline.worker.transform.formulas import Corrections, corrections, formula, kept
+from paceline.worker.transform.formulas import Corrections
 from paceline.worker.transform.graph import USUALLY, Compiler, code_line
-from paceline.worker.transform.in_graph import total_norm
 from paceline.worker.transform.tracing import compile_traced, trace
-from paceline.worker.update import TINY
 from paceline.worker.whole_step import STEP, Data, Insides, WholeStep
 
-State = dict[str, Any]
+_SAME = 1e-3  # the same operators on the same numbers: only what a GPU adds up in another order differs
 
 
 class CompiledStep(WholeStep):
@@ -63,26 +62,57 @@ class CompiledStep(WholeStep):
 
     def make(self, insides: Insides, batch: Any, num: int) -> None:
         self._compiler.get_ready()
-        body = _Body(self.eager, self.whole, insides, self._wire, num=num)
+        body = Body(self.eager, self.whole, insides, self._wire, num=num)
         self._corrections = body.corrections
         state = body.state(self._given(batch))
-        given = (lambda tensors: tensors["given"]) if self._course is None else self._course.batch
-        if self._course is not None:
-            state["given"] = self._course.tensors
+        course = self._course
+        if course is not None:
+            state["course"] = course.tensors
+
+        def given(state: State) -> Any:
+            return state["given"] if course is None else course.batch(state["course"])
+
         try:
             with steady(self.whole, self.asked, host=False):
+                self._prove(body, state, given)
                 if self._wire is None:
-                    self._calls = [self._call(lambda s: body.update(s, body.gradients(s, given(_course(s)))), state)]
+                    self._calls = [self._call(lambda s: body.update(s, body.gradients(s, given(s))), state)]
                 else:
                     self._message = state["message"]
                     self._calls = [
-                        self._call(lambda s: body.send(s, given(_course(s))), state),
+                        self._call(lambda s: body.send(s, given(s)), state),
                         self._call(lambda s: body.update(s, body.received(s)), body.after(state)),
                     ]
         except PacelineError:
             raise
         except Exception as error:
             raise RunFailed(_refusal(error, self.asked), kind="mismatch") from error
+
+    def _prove(self, body: Body, state: State, given: Callable[[State], Any]) -> None:
+        """The trace, run operator by operator, has the gradients of the plain step on the same batch, or it is no graph of it: a
+        gradient's hook, random states set in Python, a number kept elsewhere would be lost in it without a word."""
+        with torch.no_grad():
+            flat = torch.zeros(body.num_numbers(), dtype=torch.float64, device=body.device)
+        traced = trace(lambda s: s["proof"].copy_(body.flat(*body.backward(s, given(s)))), {**state, "proof": flat})
+        with _untouched([*state["buffers"].values(), *_tensors(state.get("course", {})), state["sums"]], body.device):
+            with torch.no_grad():
+                traced.graph(*traced.inputs)
+            ours, after = flat, [buffer.clone() for buffer in state["buffers"].values()]
+        with _untouched([*state["buffers"].values(), *_tensors(state.get("course", {}))], body.device):
+            plain = body.eagerly(given(state))
+            theirs = [buffer.clone() for buffer in state["buffers"].values()]
+        apart = float((ours - plain).norm() / plain.norm().clamp(min=1e-30))
+        moved = [
+            name for name, one, other in zip(state["buffers"], after, theirs, strict=True)
+            if not torch.allclose(one.double(), other.double(), rtol=_SAME, atol=_SAME, equal_nan=True)
+        ]  # fmt: skip
+        if apart > _SAME or moved:
+            what = f"gradients ({apart:.1g} apart)" if apart > _SAME else f"buffers ({', '.join(moved[:3])})"
+            raise RunFailed(
+                f"{self.asked}: traced as one graph, the step has other {what} than eagerly: something does not show in a trace (hooks on "
+                "parameters, random states set in Python, numbers that are kept outside of tensors); use graph_of=model, or graph=eager",
+                kind="mismatch",
+            )
 
     def _given(self, batch: Any) -> Any:
         """A batch that is handed over: to the graph's own tensors, where they stay."""
@@ -128,8 +158,11 @@ class CompiledStep(WholeStep):
         elif self.num_graph < self.num_before_recording:
             recorder.aside(self._once)
         else:
-            with self.compiles.making():
-                self._recording = recorder.record(self._once)
+            try:
+                with self.compiles.making():
+                    self._recording = recorder.record(self._once)
+            except Exception as error:
+                raise RunFailed(_refusal(error, self.asked), kind="mismatch") from error
             self._recording.replay()
 
     def _once(self) -> None:
@@ -149,87 +182,19 @@ class CompiledStep(WholeStep):
         self._compiler.close()
 
 
-def _course(state: State) -> Any:
-    """What the step is given: the course's own tensors, or a batch under its name."""
-    return state["given"] if "at" in state["given"] else state
-
-
 def _tensors(batch: Any) -> list[torch.Tensor]:
     return [leaf for leaf in _pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
 
 
-class _Body:
-    """The functions that are traced. They are given all they work on (`state`), and see its tensors without numbers."""
-
-    def __init__(self, eager: EagerStep, whole: Whole, insides: Insides, wire: Wire | None, *, num: int) -> None:
-        self._task, self._numbers, self._whole = eager.task, eager.numbers, whole
-        self._insides, self._wire, self._num, self._unit = insides, wire, num, eager.unit
-        self._formula = formula(eager.update.optimizer)
-        self._kept = kept(eager.update.optimizer, insides.parameters)
-        self.corrections = corrections(eager.update.optimizer, insides.parameters)
-        own = {id(parameter): name for name, parameter in whole.named_parameters()}
-        self._weights = {own[id(parameter)]: parameter for parameter in insides.parameters}
-
-    def state(self, batch: Any) -> State:
-        insides = self._insides
-        rate = {"lr": insides.rate.lr, **({} if insides.rate.beta is None else {"beta": insides.rate.beta})}
-        if self.corrections is not None:
-            rate |= self.corrections.tensors
-        return {
-            "weights": {name: weight.detach() for name, weight in self._weights.items()},
-            "buffers": dict(self._whole.named_buffers()),
-            "kept": self._kept,
-            "rate": rate,
-            "sums": insides.sums,
-            "clips": insides.clips,
-            **({} if self._wire is None else {"message": self._wire.empty()}),
-            **({} if batch is None else {"given": batch}),
-        }
-
-    @staticmethod
-    def after(state: State) -> State:
-        """What the second graph of two works on."""
-        return {name: state[name] for name in ("weights", "kept", "rate", "clips", "message")}
-
-    def gradients(self, state: State, batch: Any) -> list[torch.Tensor]:
-        """Of the mean, on one rank alone."""
-        gradients, _ = self._backward(state, batch, alone=True)
-        return gradients
-
-    def send(self, state: State, batch: Any) -> None:
-        assert self._wire is not None
-        gradients, count = self._backward(state, batch, alone=False)
-        self._wire.write(dict(zip(map(id, self._insides.parameters), gradients, strict=True)), count, state["message"])
-
-    def received(self, state: State) -> list[torch.Tensor]:
-        assert self._wire is not None
-        return self._wire.read(state["message"], self._insides.parameters)
-
-    def _backward(self, state: State, batch: Any, *, alone: bool) -> tuple[list[Any], torch.Tensor]:
-        """What another rank alone used has no gradient here."""
-        task, numbers = self._task, self._numbers
-        with torch.enable_grad():
-            leaves = {name: weight.detach().requires_grad_() for name, weight in state["weights"].items()}
-            with numbers.arithmetic():
-                outputs = functional_call(self._whole, {**leaves, **state["buffers"]}, (batch,))
-            outputs = numbers.whole(outputs)
-            loss, count = task.loss_sum(outputs, batch, self._num)
-            mean = loss / (count if alone else self._unit)
-            gradients = torch.autograd.grad(mean, list(leaves.values()), allow_unused=not alone)
-        scores = task.score_sums(outputs, batch, self._num)
-        state["sums"].add_(self._insides.rows({LOSS: (loss, count), **scores}))
-        return list(gradients), torch.as_tensor(count) / self._unit
-
-    def update(self, state: State, gradients: list[torch.Tensor]) -> None:
-        """The same arithmetic as `Update`, where nothing may be looked at."""
-        clip = self._insides.clip
-        if clip is not None:
-            norm = total_norm(gradients)
-            long, clips = norm.double(), state["clips"]
-            clips.copy_(torch.stack([clips[0] + (long > clip), torch.maximum(clips[1], long)]))
-            factor = (clip / (norm + TINY)).clamp(max=1.0)
-            gradients = [gradient * factor for gradient in gradients]
-        self._formula(list(state["weights"].values()), gradients, state["kept"], state["rate"])
+@contextlib.contextmanager
+def _untouched(tensors: list[torch.Tensor], device: torch.device) -> Generator[None]:
+    """Around a rehearsal: these tensors, and the random streams, are afterwards as they were."""
+    before = [tensor.clone() for tensor in tensors]
+    with kept(device):
+        yield
+    with torch.no_grad():
+        for tensor, value in zip(tensors, before, strict=True):
+            tensor.copy_(value)
 
 
 def _refusal(error: BaseException, asked: str) -> str:

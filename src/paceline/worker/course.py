@@ -16,7 +16,7 @@ from paceline.worker.tasks.task import Task
 
 
 class Course:
-    """`data`: the feed's tensors, on the device. The first place it sees must be of the longest epoch: every later one fits in."""
+    """`data`: the feed's tensors, on the device."""
 
     def __init__(self, task: Task, data: tuple[torch.Tensor, ...], place: Place) -> None:
         device = data[0].device
@@ -25,10 +25,11 @@ class Course:
         self._next = -1
         self.tensors: dict[str, Any] = {
             "data": list(data),
-            "ids": torch.zeros_like(place.ids),
+            # of all samples there are: its size must not depend on how long a run is, or each would compile its own graph
+            "ids": place.ids.new_zeros(len(data[0])),
             "at": torch.zeros((), dtype=torch.int64, device=device),
             "steps": torch.arange(place.num, device=device),
-            **({} if place.keys is None else {"keys": torch.zeros_like(place.keys)}),
+            **({} if place.keys is None else {"keys": place.keys.new_zeros(len(data[0]))}),
         }
 
     def follow(self, place: Place) -> None:

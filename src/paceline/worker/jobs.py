@@ -149,8 +149,11 @@ def load_libraries(spec: Spec) -> None:
     importlib.import_module("torch._dynamo")
     if spec.wrap == "accelerate":
         importlib.import_module("accelerate")
+    # the first time a compiler makes them, which must not come under a memory_cap
     if spec.messages == "memory":
-        library("reduce")  # the first time a compiler makes it, which must not come under a memory_cap
+        library("reduce")
+    if spec.kernel == "fused":
+        library("conv")
     if spec.sharding in _LIBRARIES:
         importlib.import_module(_LIBRARIES[spec.sharding])
 

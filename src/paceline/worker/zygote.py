@@ -147,20 +147,38 @@ class Zygote:
             os._exit(0)
         asked, files = request
         if asked["graphs"] and not self.graphs:
-            warm(for_graphs=True)
+            self._warm_for_graphs()
             self.graphs = True
         if "job" not in asked:
             self._tell({"answer": asked["id"]})
             return
         if (why := why_not()) is not None:
             self._tell({"answer": asked["id"], "refused": why})
-        elif (pid := os.fork()) == 0:
-            self._child(asked, files)
         else:
-            self.forked.add(pid)
-            self._tell({"answer": asked["id"], "forked": pid})
+            self._fork(asked, files)
         for number in files:
             os.close(number)
+
+    @staticmethod
+    def _warm_for_graphs() -> None:
+        """Where that fails, a rank does it by itself, and its own words say what is wrong."""
+        try:
+            warm(for_graphs=True)
+        except Exception:
+            traceback.print_exc()
+        sys.stdout.flush()  # or every child would write it
+        sys.stderr.flush()
+
+    def _fork(self, asked: dict[str, Any], files: list[int]) -> None:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._tell({"answer": asked["id"], "refused": f"it cannot fork ({error.strerror})"})
+            return
+        if pid == 0:
+            self._child(asked, files)
+        self.forked.add(pid)
+        self._tell({"answer": asked["id"], "forked": pid})
 
     def _child(self, asked: dict[str, Any], files: list[int]) -> None:
         """Everything a started process has of its own; then its job. It never comes back from here."""

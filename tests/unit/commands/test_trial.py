@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,6 +54,20 @@ def test_what_is_over_in_seconds_is_not_even_tried() -> None:
     assert taken is EAGER and len(why["ways"]) == 1 and why["steps_tried"] == 2000
 
 
+def test_a_short_run_says_nothing_about_a_long_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """What was not tried for it, and what failed for a passing reason, is tried again."""
+    monkeypatch.setenv("PACELINE_CACHE", str(tmp_path))
+    runs = Runs(
+        {("eager", "torch"): (0.0005, 0.0), ("eager", "fused"): (0.0004, 0.0), ("compile", "torch"): (0.0001, 8.0)}
+    )
+    monkeypatch.setattr("paceline.commands.trial.once", lambda spec, run, warm: runs(spec, ""))
+    kernel = EAGER.model_copy(update={"kernel": "fused"})
+    short, _ = chosen(EAGER, [kernel, STEP], warm=None, host="here")
+    assert short.kernel == "fused" and short.graph == "eager", "another kernel needs nothing to be compiled anew"
+    long, _ = chosen(EAGER.model_copy(update={"epochs": 1000}), [kernel, STEP], warm=None, host="here")
+    assert long.graph == "compile"
+
+
 def test_a_way_that_fails_is_told_and_left_out() -> None:
     runs = Runs(
         {("eager", "torch"): (0.01, 0.0), ("compile", "torch"): "no C++ compiler", ("compile", "fused"): (0.001, 9.0)}
@@ -61,13 +76,19 @@ def test_a_way_that_fails_is_told_and_left_out() -> None:
     assert taken is FUSED and why["ways"][1]["why"] == "no C++ compiler"
 
 
+def test_what_depends_on_the_length_is_shortened_with_it() -> None:
+    runs = Runs({("eager", "torch"): (0.01, 0.0)})
+    _tried(EAGER.model_copy(update={"warmup": 500, "sync_every": 100}), [], runs)
+    assert {(spec.warmup, spec.sync_every) for spec in runs.asked} == {(0, 10)}
+
+
 def test_a_tiny_step_is_looked_at_long_enough_and_no_longer() -> None:
     runs = Runs({("eager", "torch"): (1e-6, 0.0)})
     assert _tried(EAGER, [], runs)["steps"] == MOST_STEPS
 
 
 def test_a_trial_that_fails_says_what_failed() -> None:
-    with pytest.raises(BadInput, match="its trial of 30 steps failed: the loss became nan"):
+    with pytest.raises(BadInput, match="the trial of 30 steps failed: the loss became nan"):
         _tried(EAGER, [STEP], Runs({("eager", "torch"): "the loss became nan"}))
 
 
@@ -98,5 +119,12 @@ def test_what_a_trial_cannot_decide_is_said() -> None:
     prepared = prepare("features", {})
     with pytest.raises(BadInput, match="graph_of=step with graph=auto: the trial decides both"):
         prepared.spec({"graph": "auto", "graph_of": "step"})
+    with pytest.raises(BadInput, match="each machine would try for itself"):
+        prepared.spec(
+            {"graph": "auto", "machine": 1, "on": "2x1", "head": "h", "launcher": "torchrun", "device": "cpu"}
+        )
+    step = replace(prepared, defaults={**prepared.defaults, "graph": "compile", "graph_of": "step"})
+    spec = step.spec({"kernel": "auto", "device": "cpu"}, look=False)
+    assert (spec.graph, spec.graph_of) == ("compile", "step"), "a task's own default"
     spec = prepared.spec({"graph": "auto", "device": "cpu"}, look=False)
     assert (spec.graph, spec.kernel, spec.chosen) == ("eager", "torch", None)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ import psutil
 import pytest
 
 from paceline.base.files import open_log
-from paceline.launch.supervise import warmed
+from paceline.launch.plan import Plan, describe_plan
+from paceline.launch.supervise import supervise, warmed
 from paceline.launch.warm import Forked, Warm
 from paceline.records.layout import RunDir
 
@@ -89,3 +91,41 @@ def test_one_that_is_never_asked_is_never_started() -> None:
     with warmed() as warm:
         assert warm.process is None
         assert psutil.Process().children() == before
+
+
+def hanging(folder: Path) -> RunDir:
+    run = RunDir(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(run.request)
+    return run
+
+
+def test_a_warm_process_that_is_stopped_is_a_run_that_ran_out_of_time(tmp_path: Path) -> None:
+    run = hanging(tmp_path / "run")
+    with warmed() as warm:
+
+        def tick(*_: object) -> None:
+            if warm.process is not None and not warm.process.gone:
+                os.kill(warm.process.pid, signal.SIGSTOP)
+
+        ended = supervise(describe_plan(run), run, timeout_s=1.0, tick=tick, warm=warm)
+    assert ended.timeout_s == 1.0 and all(end.code < 0 and end.ours for end in ended.exits)
+
+
+def test_a_warm_process_that_ends_between_two_forks_is_a_lost_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = hanging(tmp_path / "run")
+    (process,) = describe_plan(run).processes
+    plan = Plan("local", 2, (process, replace(process, who="other")))
+    with warmed() as warm:
+        fork = warm.fork
+
+        def once(*given: Any, **more: Any) -> Forked | None:
+            if warm.process is not None:  # the first is there: now it goes
+                warm.process.kill()
+            return fork(*given, **more)
+
+        monkeypatch.setattr(warm, "fork", once)
+        ended = supervise(plan, run, timeout_s=20.0, warm=warm)
+    assert ended.said is not None and ended.said.kind == "lost", ended

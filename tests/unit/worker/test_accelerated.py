@@ -76,7 +76,7 @@ def test_precision_is_read_from_what_flowed() -> None:
     assert word(["float32", "float64"], []) == "fp32+fp64", "nothing we have a word for, so it agrees with nothing"
 
 
-WHOLE = {"sharding": "none", "remat": "none"}
+WHOLE = {"sharding": "none", "remat": "none", "kernel": "torch"}
 
 
 def test_before_the_first_step_mixed_precision_has_weights_in_fp32() -> None:

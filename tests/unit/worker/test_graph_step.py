@@ -157,11 +157,11 @@ def by_place(made: Made, *, epochs: int = 3) -> list[dict[str, Any]]:
 
 def made(
     kind: str, net: Callable[[], torch.nn.Module] = network, backend: str = "aot_eager", *, data: Any = None, augment: Any = None,
-    **asked: Any,
+    loss: Any = usual_loss, score: Any = usual_score, forward: Any = usual_forward, **asked: Any,
 ) -> Made:  # fmt: skip
     torch.manual_seed(3)
     model = net().double()
-    task = Task("made up", lambda: model, list, list, usual_forward, usual_loss, usual_score, augment=augment)
+    task = Task("made up", lambda: model, list, list, forward, loss, score, augment=augment)
     given: dict[str, Any] = {
         "task": "features", "threads": 1, "device": "cpu", "precision": "fp64", "lr": 0.01, "weight_decay": 0.0, "steps": len(SIZES),
         "batch": 16, "update": "foreach" if kind == "step" else "single", **asked,
@@ -297,6 +297,131 @@ def test_dropout_in_a_compiled_step_is_the_plain_steps() -> None:
         one = made(kind, net, backend="inductor")
         torch.manual_seed(11)
         one.train()
+        results.append(one)
+    same(*results)
+
+
+class Kept:
+    """A task of the user's that keeps its model and looks at it in its loss, too: a penalty, as people write it."""
+
+    def __init__(self) -> None:
+        self.net: Any = None
+        self.calls = [0]
+
+    def loss(self, outputs: Any, batch: Any) -> Any:
+        total, count = usual_loss(outputs, batch)
+        return total + count * 0.1 * sum(p.square().sum() for p in self.net.parameters()), count
+
+    def counting(self, outputs: Any, batch: Any) -> Any:
+        self.calls[0] += 1
+        return usual_loss(outputs, batch)
+
+
+def test_weights_that_the_loss_looks_at_get_their_gradient() -> None:
+    results = []
+    for kind in ("step", "eager"):
+        task = Kept()
+
+        def net(task: Kept = task) -> torch.nn.Module:
+            task.net = network()
+            return task.net
+
+        results.append(made(kind, net, loss=task.loss, optimizer="sgd"))
+        results[-1].train()
+    same(*results)
+
+
+def halve(parameter: torch.Tensor) -> None:
+    assert parameter.grad is not None
+    parameter.grad.mul_(0.5)
+
+
+class Hooked(torch.nn.Module):
+    def __init__(self, *, after: bool) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 5)
+        weight = self.layer.weight
+        if after:
+            weight.register_post_accumulate_grad_hook(halve)
+        else:
+            weight.register_hook(lambda gradient: gradient * 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+class Seeds(Hooked):
+    """Sets torch's random state itself, as recomputation does."""
+
+    def __init__(self) -> None:
+        torch.nn.Module.__init__(self)
+        self.layer = torch.nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.get_rng_state()
+        torch.manual_seed(5)
+        y = torch.nn.functional.dropout(self.layer(x), 0.5)
+        torch.set_rng_state(state)
+        return y
+
+
+class Carries(Seeds):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        self.last = y.detach().mean(0)
+        return y
+
+
+@pytest.mark.parametrize(
+    ("net", "why"),
+    [
+        (lambda: Hooked(after=False), "has other gradients"),
+        (lambda: Hooked(after=True), "has other gradients"),
+        (Seeds, "has other gradients"),
+        (Carries, r"keeps a tensor in an attribute that is no buffer \(model.last\)"),
+    ],
+)
+def test_what_a_trace_would_lose_is_refused(net: Callable[[], torch.nn.Module], why: str) -> None:
+    with pytest.raises(RunFailed, match=why) as failed:
+        made("step", net).train()
+    assert failed.value.kind == "mismatch"
+
+
+def test_a_number_that_the_task_counts_is_refused() -> None:
+    with pytest.raises(RunFailed, match=r"counts in Python .*the task.calls"):
+        made("step", loss=Kept().counting).train()
+
+
+def test_words_and_bare_tensors_in_a_batch() -> None:
+    """A batch of any form; a key of it may be called like ours."""
+
+    class Named(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(8, 5)
+
+        def forward(self, batch: Any) -> torch.Tensor:
+            return self.layer(batch["at"])
+
+    def loss(outputs: Any, batch: Any) -> Any:
+        return usual_loss(outputs, (batch["at"], batch["y"]))
+
+    results = []
+    for kind in ("step", "eager"):
+        one = made(
+            kind,
+            Named,
+            backend="inductor",
+            loss=loss,
+            score=lambda outputs, batch: {},
+            forward=lambda model, batch: model(batch),
+        )
+        tally = Tally()
+        for index in range(4):
+            generator = torch.Generator().manual_seed(index)
+            x = torch.randn(16, 8, dtype=torch.float64, generator=generator)
+            y = torch.randint(0, 5, (16,), generator=generator)
+            one.step(Fed(iter([({"at": x, "y": y, "word": "a"}, 16, True)])), tally)
         results.append(one)
     same(*results)
 

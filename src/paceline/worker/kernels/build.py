@@ -20,7 +20,8 @@ from paceline.base.errors import RunFailed
 from paceline.base.files import unfinished
 
 _COMPILERS = ("g++", "clang++", "c++")
-_FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fopenmp", "-march=native", "-fno-math-errno")
+_FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-march=native", "-fno-math-errno")
+_OWN = {"conv": ("-fopenmp",)}  # not for all: not every compiler brings it
 _PATIENCE_S = 300
 
 
@@ -40,16 +41,24 @@ def library(name: str) -> ctypes.CDLL:
             "one (apt install g++)",
             kind="mismatch",
         )
-    path = cache_folder("kernels") / f"{name}-{_stamp(source, program)}.so"
-    if not path.exists():
-        _compile(source, program, path)
-    return ctypes.CDLL(str(path))
+    flags = (*_FLAGS, *_OWN.get(name, ()))
+    try:
+        path = cache_folder("kernels") / f"{name}-{_stamp(source, program, flags)}.so"
+        if not path.exists():
+            _compile(source, program, flags, path)
+        return ctypes.CDLL(str(path))
+    except OSError as error:  # a folder that cannot be written, or from which nothing may be run
+        raise RunFailed(
+            f"our own {name} kernels could not be kept or loaded ({error}): name a folder for it in PACELINE_CACHE, or use kernel=torch "
+            "and messages=backend",
+            kind="disk",
+        ) from error
 
 
-def _compile(source: bytes, program: str, path: Path) -> None:
+def _compile(source: bytes, program: str, flags: tuple[str, ...], path: Path) -> None:
     """Under another name until it is whole: ranks that start together may all be here."""
     with unfinished(path) as out:
-        asked = [program, *_FLAGS, "-x", "c++", "-", "-o", str(out)]
+        asked = [program, *flags, "-x", "c++", "-", "-o", str(out)]
         done = subprocess.run(asked, input=source, capture_output=True, timeout=_PATIENCE_S)
         if done.returncode:
             said = next(
@@ -58,9 +67,9 @@ def _compile(source: bytes, program: str, path: Path) -> None:
             raise RunFailed(f"our own kernels could not be compiled by {program}: {said[:300]}", kind="mismatch")
 
 
-def _stamp(source: bytes, program: str) -> str:
+def _stamp(source: bytes, program: str, flags: tuple[str, ...]) -> str:
     version = subprocess.run([program, "--version"], capture_output=True, timeout=_PATIENCE_S).stdout
-    parts = (source, version, " ".join(_FLAGS).encode(), platform.machine().encode(), _processor())
+    parts = (source, version, " ".join(flags).encode(), platform.machine().encode(), _processor())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 

@@ -90,11 +90,11 @@ def _forward(
     out, index = _like_forward(x, weight, bias, pool, inner)
     x, x_inner = _laid(x)
     num, channels, height, width = x.shape
-    weight = weight.contiguous()
+    weight, bias = weight.contiguous(), None if bias is None else bias.contiguous()
     done = call(
         _ASKED.pack(
             TYPES[x.dtype], num, channels, height, width, weight.shape[0], pool, torch.get_num_threads(),
-            x.data_ptr(), x_inner, weight.data_ptr(), 0 if bias is None else bias.contiguous().data_ptr(), out.data_ptr(), inner,
+            x.data_ptr(), x_inner, weight.data_ptr(), 0 if bias is None else bias.data_ptr(), out.data_ptr(), inner,
             0, 0, 0, 0, 0, index.data_ptr(),
         )
     )  # fmt: skip
@@ -111,6 +111,8 @@ def _like_forward(x: Tensor, weight: Tensor, bias: Tensor | None, pool: bool, in
     if pool:
         height, width = height // 2, width // 2
     if ins != channels or high != 3 or wide != 3 or not height or not width:
+        _refuse(x, weight)
+    if bias is not None and (bias.shape != (outs,) or bias.dtype != x.dtype):
         _refuse(x, weight)
     vector = _VECTOR[x.dtype]
     padded = (num + vector - 1) // vector * vector
@@ -149,6 +151,9 @@ def _like_backward(
     grad: Tensor, x: Tensor, weight: Tensor, index: Tensor, pool: bool, input: bool, bias: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The input's gradient lies as the input does."""
+    sizes = (x.shape[0], weight.shape[0], *((size // 2 if pool else size) for size in x.shape[2:]))
+    if grad.shape != sizes or grad.dtype != x.dtype or weight.dtype != x.dtype:
+        _refuse(grad, weight)
     return (
         _new(x, *x.shape, inner=_laid(x)[1]) if input else x.new_empty(0),
         torch.empty_strided(weight.shape, (weight.shape[1] * 9, 9, 3, 1), dtype=x.dtype, device=x.device),

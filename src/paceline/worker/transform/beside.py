@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,19 +14,62 @@ import torch
 
 from paceline.base.errors import RunFailed
 
+_PLAIN = (bool, int, float, str)
+_MOST = 1000  # of a container that is looked into: a vocabulary is no counter
+
 
 def in_python(module: torch.nn.Module, *, host: bool) -> dict[str, Any]:
-    """Random generators and plain numbers of modules, by name. `host`: torch's generator on the host too, which an exported graph
-    may draw from (dropout on a CPU), and a recording of what a GPU does may not."""
+    """Random generators, and plain numbers of modules and of their task, by name, containers of them included. `host`: torch's
+    generator on the host too, which an exported graph may draw from (dropout on a CPU), and a recording of what a GPU does may not."""
     keys: Any = np.random.get_state(legacy=True)
     found: dict[str, Any] = {"Python's random": random.getstate(), "numpy.random": (keys[1].tobytes(), *keys[2:])}
     if host:
         found["torch's random numbers of the host"] = torch.get_rng_state().numpy().tobytes()
     for name, part in module.named_modules():
-        for key, value in vars(part).items():
-            if isinstance(value, bool | int | float):
-                found[".".join(filter(None, (name, key)))] = value
+        found |= _numbers(vars(part), name)
+    for function in _functions(module):
+        owner = getattr(function, "__self__", None)
+        if owner is not None and not isinstance(owner, torch.nn.Module):
+            found |= _numbers(vars(owner) if hasattr(owner, "__dict__") else {}, "the task")
+        elif (own := getattr(function, "__globals__", None)) is not None:
+            found |= _numbers(own, "the task's file")
     return found
+
+
+def _functions(module: torch.nn.Module) -> Iterator[Any]:
+    """The task's own: not those it took from us."""
+    task: Any = getattr(module, "task", None)
+    for name in ("forward", "loss", "score"):
+        function = getattr(task, name, None)
+        if function is not None and not str(getattr(function, "__module__", "")).startswith("paceline."):
+            yield function
+
+
+def _numbers(values: dict[str, Any], where: str) -> dict[str, Any]:
+    found = {key: value for key, value in values.items() if not key.startswith("__")}
+    return {
+        ".".join(filter(None, (where, key))): text for key, value in found.items() if (text := _text(value)) is not None
+    }
+
+
+def _text(value: Any) -> Any:
+    """A number as it is, a small container of numbers as its text; None for everything else."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, dict | list | tuple | set) and 0 < len(value) <= _MOST:
+        inside = [*value.values()] if isinstance(value, dict) else [*value]
+        return repr(value) if all(isinstance(item, _PLAIN) for item in inside) else None
+    return None
+
+
+def _kept_tensors(module: torch.nn.Module) -> dict[str, tuple[torch.Tensor, int]]:
+    """Tensors of modules that are neither parameters nor buffers, and how often each was changed in place."""
+    return {
+        ".".join(filter(None, (name, key))): (value, value._version)
+        for name, part in module.named_modules()
+        for key, value in vars(part).items()
+        if isinstance(value, torch.Tensor)
+    }
 
 
 def refuse_changes(before: dict[str, Any], after: dict[str, Any], asked: str) -> None:
@@ -50,12 +93,24 @@ def steady(module: torch.nn.Module, asked: str, *, host: bool = True) -> Generat
     refuse_changes(before, in_python(module, host=host), asked)
 
 
+def _same(one: tuple[torch.Tensor, int] | None, other: tuple[torch.Tensor, int] | None) -> bool:
+    return one is not None and other is not None and one[0] is other[0] and one[1] == other[1]
+
+
 @contextlib.contextmanager
 def in_place(module: torch.nn.Module, asked: str) -> Generator[None]:
     """Around an eager step. The old buffers are held meanwhile: a freed one's address might be given to its follower."""
     before = dict(module.named_buffers())
     places = {name: buffer.data_ptr() for name, buffer in before.items()}
+    kept = _kept_tensors(module)
     yield
+    later = _kept_tensors(module)
+    if strays := [name for name in {**kept, **later} if not _same(kept.get(name), later.get(name))]:
+        raise RunFailed(
+            f"{asked}: forward keeps a tensor in an attribute that is no buffer ({', '.join(strays[:3])}), which a graph of the step would "
+            "lose: make it a buffer (register_buffer) and change it in place, or use graph=eager",
+            kind="mismatch",
+        )
     after = dict(module.named_buffers())
     moved = [
         name

@@ -21,6 +21,7 @@ from paceline.worker.kernels.conv import conv_relu, operators
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 # How far two orders of summation may lie apart in a model's output, by the format of its numbers; another layer is much further.
 _APART = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 0.1}
+_GRADIENTS_APART = {torch.float64: 1e-6, torch.float32: 0.05, torch.bfloat16: 0.5}
 
 
 class FusedConv2d(nn.Module):
@@ -71,26 +72,46 @@ class Fused:
             for place in self.places:
                 setattr(place.parent, place.name, place.new)
 
-    def prove(self, outputs: Callable[[], Any]) -> None:
-        """`outputs` computes the same samples each time: with torch's layers and with ours, and RunFailed where they differ.
+    def prove(
+        self, outputs: Callable[[], Any], loss: Callable[[], Tensor], aside: Callable[[], contextlib.AbstractContextManager[Any]]
+    ) -> None:  # fmt: skip
+        """`outputs` and `loss` compute the same samples each time: with torch's layers and with ours, scored and trained, and RunFailed
+        where they differ. `aside` keeps the random streams, so that both draw alike.
 
         A task that calls single layers of a sequence, and so expects to find a convolution without its ReLU, is found here.
         """
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            with torch.no_grad():
-                ours = list(_tensors(outputs()))
-                with self.plainly():
-                    torchs = list(_tensors(outputs()))
-        finally:
-            self.model.train(was_training)
-        if len(ours) != len(torchs) or not all(map(_close, ours, torchs)):
+        ours = self._seen(outputs, loss, aside)
+        with self.plainly():
+            torchs = self._seen(outputs, loss, aside)
+        same = len(ours[0]) == len(torchs[0]) and all(map(_close, ours[0], torchs[0])) and _alike(ours[1], torchs[1])
+        if not same:
             raise RunFailed(
-                "asked for kernel=fused, but with it the model gives other outputs than with torch's layers: the task calls single layers "
-                "of its sequences, where a convolution has now become one with the ReLU behind it; use kernel=torch",
+                "asked for kernel=fused, but with it the model gives other outputs or gradients than with torch's layers: the task calls "
+                "single layers of its sequences, where a convolution has now become one with the ReLU behind it; use kernel=torch",
                 kind="mismatch",
             )
+
+    def _seen(
+        self, outputs: Callable[[], Any], loss: Callable[[], Tensor], aside: Callable[[], contextlib.AbstractContextManager[Any]]
+    ) -> tuple[list[Tensor], list[Tensor | None]]:  # fmt: skip
+        """What it scores, and its gradients in training, whose running statistics are put back: nothing was trained."""
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        modes = {module: module.training for module in self.model.modules()}
+        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        try:
+            self.model.eval()
+            with aside(), torch.no_grad():
+                scored = list(_tensors(outputs()))
+            self.model.train()
+            with aside(), torch.enable_grad():
+                gradients: list[Tensor | None] = list(torch.autograd.grad(loss(), parameters, allow_unused=True))
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+            with torch.no_grad():
+                for name, buffer in self.model.named_buffers():
+                    buffer.copy_(buffers[name])
+        return scored, gradients
 
 
 def read_back(model: nn.Module) -> dict[str, Any]:
@@ -208,6 +229,18 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, tuple | list):
         for item in value:
             yield from _tensors(item)
+
+
+def _alike(ours: list[Tensor | None], torchs: list[Tensor | None]) -> bool:
+    """Gradients of one model, as a whole: where two numbers of a window are nearly equal, rounding decides which of them gets it."""
+    if [gradient is None for gradient in ours] != [gradient is None for gradient in torchs]:
+        return False
+    pairs = [(one, other) for one, other in zip(ours, torchs, strict=True) if one is not None and other is not None]
+    if not pairs:
+        return False
+    apart = sum(float((one.double() - other.double()).square().sum()) for one, other in pairs)
+    whole = sum(float(other.double().square().sum()) for _, other in pairs)
+    return not apart > whole * _GRADIENTS_APART[pairs[0][1].dtype] ** 2  # nothing to compare where they are not finite
 
 
 def _close(ours: Tensor, torchs: Tensor) -> bool:

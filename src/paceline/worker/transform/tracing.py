@@ -25,11 +25,14 @@ class Traced:
 
 
 def trace(body: Callable[[Any], None], state: Any) -> Traced:
-    """`state`: all tensors the body works on, of any nesting. Nothing is computed and nothing changed while it is traced."""
-    leaves, form = _pytree.tree_flatten(state)
+    """`state`: all tensors the body works on, of any nesting (words and numbers among them stay what they are). None of them is
+    changed while it is traced; what the body finds elsewhere may be, so whoever calls this looks for that beforehand."""
+    every, form = _pytree.tree_flatten(state)
+    leaves = [leaf for leaf in every if isinstance(leaf, torch.Tensor)]
 
     def flat(*leaves: Any) -> tuple[()]:
-        body(_pytree.tree_unflatten(list(leaves), form))
+        coming = iter(leaves)
+        body(_pytree.tree_unflatten([next(coming) if isinstance(leaf, torch.Tensor) else leaf for leaf in every], form))
         return ()
 
     with torch.no_grad():

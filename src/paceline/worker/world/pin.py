@@ -6,8 +6,10 @@ process may use at all, in their order, local rank 0 takes the first ones.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
@@ -30,13 +32,20 @@ def pin(spec: Spec, identity: Identity) -> list[int] | None:
             kind="mismatch",
         )
     for thread in _threads():  # libraries may have started some while they were imported
-        os.sched_setaffinity(thread, cores)
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            os.sched_setaffinity(thread, cores)
     return cores
 
 
 def pinned(cores: list[int] | None) -> str:
     """Read back: what every thread of this process is really held to."""
-    return "cores" if cores is not None and all(os.sched_getaffinity(t) == set(cores) for t in _threads()) else "none"
+    return "cores" if cores is not None and all(held == set(cores) for held in _held()) else "none"
+
+
+def _held() -> Iterator[set[int]]:
+    for thread in _threads():
+        with contextlib.suppress(ProcessLookupError):
+            yield os.sched_getaffinity(thread)
 
 
 def _threads() -> list[int]:

@@ -33,7 +33,8 @@ class Address:
 
 
 class Shared:
-    """`view` is the memory, behind the head. `close_door` when all have found it: from then on nobody else can."""
+    """`view` is the memory, behind the head. `close_door` when all have found it: then our own handle goes (Python's mmap keeps one,
+    which the same user could still find under /proc)."""
 
     def __init__(self, handle: int, address: Address, *, populate: bool = False) -> None:
         flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if populate else 0)

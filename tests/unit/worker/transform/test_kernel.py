@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import OrderedDict
 from typing import Any
@@ -51,7 +52,7 @@ def test_what_fits_computes_the_same(layers: list[nn.Module]) -> None:
     model = nn.Sequential(*layers)
     x = torch.randn(3, 1, 9, 8)
     wanted = model(x)
-    fuse(model).prove(lambda: model(x))
+    fuse(model).prove(lambda: model(x), lambda: model(x).square().sum(), contextlib.nullcontext)
     torch.testing.assert_close(model(x), wanted, rtol=1e-5, atol=1e-6)
     model(x).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
@@ -114,10 +115,34 @@ def test_a_task_that_calls_single_layers_is_found() -> None:
     model = nn.Sequential(conv(), nn.ReLU())
     fused = fuse(model)
     x = torch.randn(2, 1, 4, 4)
-    with pytest.raises(RunFailed, match="gives other outputs than with torch's layers: the task calls single layers"):
-        fused.prove(lambda: model[0](x))
+    aside = contextlib.nullcontext
+
+    def loss() -> Tensor:
+        return model(x).square().sum()
+
+    other = "gives other outputs or gradients than with torch's layers: the task calls single layers"
+    with pytest.raises(RunFailed, match=other):
+        fused.prove(lambda: model[0](x), loss, aside)
     assert model.training and read_back(model)["kernel"] == "fused"
-    fused.prove(lambda: {"all": [model(x)]})
+    fused.prove(lambda: {"all": [model(x)]}, loss, aside)
+    # in its loss, in training alone, or in outputs that nobody can look into
+    with pytest.raises(RunFailed, match=other):
+        fused.prove(object, lambda: model[0](x).square().sum(), aside)
+    with pytest.raises(RunFailed, match=other):
+        fused.prove(lambda: model(x), lambda: (model[0](x) if model.training else model(x)).square().sum(), aside)
+
+
+def test_a_proof_leaves_no_trace_and_lets_a_model_draw() -> None:
+    model = nn.Sequential(conv(1, 2), nn.ReLU(), nn.BatchNorm2d(2), nn.Dropout(0.5))
+    x, before = torch.randn(2, 1, 4, 4), {name: value.clone() for name, value in model.state_dict().items()}
+    fused = fuse(model)
+    drawn = torch.get_rng_state()
+    fused.prove(
+        lambda: model(x) + torch.randn(()), lambda: model(x).square().sum(), lambda: torch.random.fork_rng(devices=[])
+    )
+    assert torch.equal(torch.get_rng_state(), drawn)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
 
 
 def test_under_autocast_it_computes_in_the_half_format() -> None:
