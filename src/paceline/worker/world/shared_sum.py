@@ -17,7 +17,7 @@ from paceline.worker.kernels.build import library
 from paceline.worker.world.shared import Address, Peer, find, make, this_process
 
 SLOT_BYTES = 1 << 20  # longer messages go in pieces
-PART_BYTES = 1 << 16  # longer pieces are summed in parts, one by each rank
+PART_BYTES = 1 << 18  # longer pieces are summed in parts, one by each rank
 _SPIN_US = 100  # waiting awake, where every rank has a core: longer than ranks that compute alike are apart
 _SLICE_US = 100_000  # then back to Python, for signals, peers that died and the time limit
 _DONE, _DIFFERENT = 0, 2
