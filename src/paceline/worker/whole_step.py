@@ -132,6 +132,7 @@ class WholeStep(ABC):
             self._insides = Insides(self.eager, self._names, asked=self.asked, moves_beta=self._moves_beta)
             if place is not None and self.data is not None:
                 self._course = Course(self.eager.task, self.data, place)
+                self._course.follow(place)
             self.update.optimizer.zero_grad(set_to_none=True)
             self.make(self._insides, batch, num)
 
