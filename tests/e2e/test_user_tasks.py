@@ -62,7 +62,7 @@ def test_what_a_run_leaves(paceline: Command, tmp_path: Path) -> None:
 def test_a_budget_decides_the_repeats(paceline: Command, tmp_path: Path) -> None:
     shutil.copy(TASKS["my_task.py"][0], tmp_path)
     words = ("my_task.py", "hidden=4,8", "steps=3", "threads=1", "--out", "study")
-    done = paceline("study", *words, "--budget", "1s", "--json")
+    done = paceline("study", *words, "--budget", "0.01s", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [cell["n"] for cell in found["cells"]] == [1, 1], "never less than one whole block"
