@@ -86,7 +86,7 @@ def test_nobody_waits_for_ever(seen: dict[int, list[Seen]], size: int) -> None:
     for rank in seen[size][1:]:
         assert rank["late"] == "peer: another rank went away (timed out after 0.3 s of waiting for other ranks)"
         assert rank["dying"] == "peer: another rank went away (connection closed by rank 0: its process is over)"
-        assert rank["left"] == [], "it has no name on any disk"
+        assert rank["shared"] == ["/memfd:paceline (deleted)"], "it has no name on any disk"
 
 
 def test_training_through_memory_is_training(tmp_path: Path) -> None:
