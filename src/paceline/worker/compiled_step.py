@@ -26,12 +26,14 @@ from paceline.worker.step import EagerStep
 from paceline.worker.step_body import Body, State
 from paceline.worker.tasks.task import sentence
 from paceline.worker.transform.beside import steady
+from paceline.worker.transform.few_channels import FEW_CHANNELS
 from paceline.worker.transform.formulas import Corrections
 from paceline.worker.transform.graph import USUALLY, Compiler, code_line
 from paceline.worker.transform.tracing import compile_traced, trace
 from paceline.worker.whole_step import STEP, Data, Insides, WholeStep
 
-_SAME = 1e-3  # the same operators on the same numbers: only what a GPU adds up in another order differs
+# The same arithmetic on the same numbers: only the order of sums differs on a GPU, and there, with rounded factors, what is rounded.
+_SAME, _SAME_ROUNDED = 1e-3, 1e-2
 
 
 class CompiledStep(WholeStep):
@@ -47,6 +49,7 @@ class CompiledStep(WholeStep):
         self._compiler = compiler
         device = next(whole.parameters()).device
         self._recorder = Recorder(device) if device.type == "cuda" else None
+        self._instead = FEW_CHANNELS if device.type == "cuda" else None
         self._recording: torch.cuda.CUDAGraph | None = None
         self.draws_on_host = device.type == "cuda"
         # alone, the gradients go straight into the update
@@ -93,7 +96,7 @@ class CompiledStep(WholeStep):
         gradient's hook, random states set in Python, a number kept elsewhere would be lost in it without a word."""
         with torch.no_grad():
             flat = torch.zeros(body.num_numbers(), dtype=torch.float64, device=body.device)
-        traced = trace(lambda s: s["proof"].copy_(body.flat(*body.backward(s, given(s)))), {**state, "proof": flat})
+        traced = trace(lambda s: s["proof"].copy_(body.flat(*body.backward(s, given(s)))), {**state, "proof": flat}, self._instead)
         moving = [
             *state["buffers"].values(),
             state["sums"],
@@ -109,12 +112,13 @@ class CompiledStep(WholeStep):
         apart = max(
             _apart(ours[:-1], plain[:-1]), _apart(ours[-1:], plain[-1:])
         )  # the gradients, and what they count to
+        same = _SAME_ROUNDED if self.numbers.rounds else _SAME
         moved = [
             name for name, one, other in zip(state["buffers"], after, theirs, strict=True)
-            if not torch.allclose(one.double(), other.double(), rtol=_SAME, atol=_SAME, equal_nan=True)
+            if not torch.allclose(one.double(), other.double(), rtol=same, atol=same, equal_nan=True)
         ]  # fmt: skip
-        if apart > _SAME or moved:
-            what = f"gradients ({apart:.1g} apart)" if apart > _SAME else f"buffers ({', '.join(moved[:3])})"
+        if apart > same or moved:
+            what = f"gradients ({apart:.1g} apart)" if apart > same else f"buffers ({', '.join(moved[:3])})"
             raise RunFailed(
                 f"{self.asked}: traced as one graph, the step has other {what} than eagerly: something does not show in a trace (hooks on "
                 "parameters, random states set in Python, numbers that are kept outside of tensors); use graph_of=model, or graph=eager",
@@ -130,7 +134,7 @@ class CompiledStep(WholeStep):
         return own
 
     def _call(self, body: Callable[[State], None], state: State) -> Callable[[], Any]:
-        traced = trace(body, state)
+        traced = trace(body, state, self._instead)
         call, inputs = compile_traced(traced, backend=self._compiler.backend), traced.inputs
         return lambda: call(*inputs)
 

@@ -44,22 +44,21 @@ def load(names: tuple[str, ...]) -> None:
     gc.enable()
 
 
-def warm(*, for_graphs: bool) -> None:
-    """What each process would do by itself: imports; for graphs also what torch's compiler finds out once in every process, by
-    trying the machine's C++ compiler (a second) and by reading its own source (a quarter of one)."""
-    load(_LIBRARIES)
-    if for_graphs:
-        load(_FOR_GRAPHS)
+def warm_for_graphs(device: str) -> None:
+    """What torch's compiler would do once in every process: imports, reading its own source (a quarter of a second), and for graphs
+    on a host trying the machine's C++ compiler (a second, the first time ten and more)."""
+    load(_FOR_GRAPHS)
+    importlib.import_module("torch._inductor.codecache").torch_key()
+    if device == "cpu":
         importlib.import_module("torch._inductor.cpu_vec_isa").pick_vec_isa()
-        importlib.import_module("torch._inductor.codecache").torch_key()
-        gc.freeze()
+    gc.freeze()
 
 
 def why_not() -> str | None:
     """Why nothing may be forked from this process as it is now."""
-    num = len(os.listdir("/proc/self/task"))
-    if num != 1:
-        return f"the warm process has {num} threads, and a fork copies one"
+    threads = [(path / "comm").read_text().strip() for path in Path("/proc/self/task").iterdir()]
+    if len(threads) != 1:
+        return f"the warm process has {len(threads)} threads ({', '.join(threads)}), and a fork copies one"
     if _touched_gpu():
         return "the warm process has touched a GPU, which a fork cannot share"
     return None
@@ -103,7 +102,7 @@ class Zygote:
     made: dict[str, str]  # variables that libraries set while they were imported, as they would have in a started one
     ends: tuple[socket.socket, socket.socket] = field(default_factory=socket.socketpair)
     bind: Callable[[], None] = field(default_factory=bound)
-    graphs: bool = False
+    graphs: set[str] = field(default_factory=set[str])  # the devices it is ready to compile for
     forked: set[int] = field(default_factory=set[int])  # the others that we reap are orphans, and nobody's business
 
     def serve(self) -> None:
@@ -146,9 +145,9 @@ class Zygote:
         if request is None:
             os._exit(0)
         asked, files = request
-        if asked["graphs"] and not self.graphs:
-            self._warm_for_graphs()
-            self.graphs = True
+        for device in {*asked["graphs"]} - self.graphs:
+            self._warm_for_graphs(device)
+            self.graphs.add(device)
         if "job" not in asked:
             self._tell({"answer": asked["id"]})
             return
@@ -160,10 +159,10 @@ class Zygote:
             os.close(number)
 
     @staticmethod
-    def _warm_for_graphs() -> None:
+    def _warm_for_graphs(device: str) -> None:
         """Where that fails, a rank does it by itself, and its own words say what is wrong."""
         try:
-            warm(for_graphs=True)
+            warm_for_graphs(device)
         except Exception:
             traceback.print_exc()
         sys.stdout.flush()  # or every child would write it
@@ -219,7 +218,7 @@ def serve(number: str, main: Main) -> None:
     os.dup2(said, 1)
     os.dup2(said, 2)
     before = variables()
-    warm(for_graphs=False)
+    load(_LIBRARIES)
     made = {name: value for name, value in variables().items() if name not in before}
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # what is still in a buffer would be written by every child

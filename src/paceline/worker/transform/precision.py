@@ -151,6 +151,11 @@ class Numbers:
         """Gradients are in a format in which sums over a batch would overflow: the step keeps them near the mean."""
         return self._pure or self.half_dtype is not None
 
+    @property
+    def rounds(self) -> bool:
+        """Factors of products have fewer digits than fp32: the same sum in another order is another number in its third digit."""
+        return self.half or self._word == "tf32"
+
     def arithmetic(self) -> AbstractContextManager[Any]:
         if self.half_dtype is None or self._by_policy:
             return contextlib.nullcontext()

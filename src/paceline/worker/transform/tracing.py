@@ -7,7 +7,7 @@ Why not torch.compile: its frames, guards and functional detours cost a small st
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +24,10 @@ class Traced:
     inputs: list[torch.Tensor]
 
 
-def trace(body: Callable[[Any], None], state: Any) -> Traced:
+def trace(body: Callable[[Any], None], state: Any, instead: Mapping[Any, Callable[..., Any]] | None = None) -> Traced:
     """`state`: all tensors the body works on, of any nesting (words and numbers among them stay what they are). None of them is
-    changed while it is traced; what the body finds elsewhere may be, so whoever calls this looks for that beforehand."""
+    changed while it is traced; what the body finds elsewhere may be, so whoever calls this looks for that beforehand. `instead`: what
+    stands in the trace in the place of some of torch's operators."""
     every, form = _pytree.tree_flatten(state)
     leaves = [leaf for leaf in every if isinstance(leaf, torch.Tensor)]
 
@@ -36,7 +37,7 @@ def trace(body: Callable[[Any], None], state: Any) -> Traced:
         return ()
 
     with torch.no_grad():
-        graph = make_fx(flat, tracing_mode="fake", _allow_non_fake_inputs=True)(*leaves)
+        graph = make_fx(flat, dict(instead or {}), tracing_mode="fake", _allow_non_fake_inputs=True)(*leaves)
     return Traced(graph, [*leaves, *_lifted(graph)])
 
 
