@@ -97,7 +97,7 @@ def test_a_run_whose_warm_process_is_killed_fails_and_the_next_has_a_new_one(col
 
 
 def test_what_the_compiler_needs_is_imported_once_and_forks_all_the_same(warm: Warm, tmp_path: Path) -> None:
-    warm.ready(graphs=["cpu"])
+    warm.ready(graphs=True)
     record = trained(tmp_path / "run", warm, graph="compile", task="features", steps=3)
     assert record.completed, record.why
     assert how(record) == {"forked"}

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import psutil
@@ -65,7 +65,7 @@ def warmed() -> Warm:
     return Warm(_environment({**SAFE, "OPENBLAS_NUM_THREADS": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}))
 
 
-def _start(process: Process, run: RunDir, warm: Warm | None, graphs: Collection[str]) -> Child:
+def _start(process: Process, run: RunDir, warm: Warm | None, graphs: bool) -> Child:
     env = _environment({**process.env, _MARK: _mark(run)})
     with open_log(run.log(process.who, "out")) as out, open_log(run.log(process.who, "err")) as err:
         if warm is not None:
@@ -157,11 +157,11 @@ def _lost(child: Child, process: Process) -> str | None:
 
 
 def supervise(
-    plan: Plan, run: RunDir, *, timeout_s: float = 0.0, tick: Tick | None = None, warm: Warm | None = None, graphs: Collection[str] = ()
+    plan: Plan, run: RunDir, *, timeout_s: float = 0.0, tick: Tick | None = None, warm: Warm | None = None, graphs: bool = False
 ) -> Ended:  # fmt: skip
     """Start the plan's processes, wait for their end, and say how each ended, in the order it happened.
 
-    `warm`: where our own ranks may be forked from; `graphs`: the devices they will compile for.
+    `warm`: where our own ranks may be forked from; `graphs`: they will need torch's compiler.
     """
     started_t, began = time.time(), time.monotonic()
     if plan.before is not None:

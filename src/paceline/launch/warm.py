@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import IO, Any, Self
 
 import psutil
@@ -174,13 +174,13 @@ class Warm:
             except OSError:  # no more processes, no memory: a rank that is started will say so
                 self._useless = True
 
-    def ready(self, *, graphs: Collection[str] = ()) -> None:
-        """Wait until a fork would take no longer than a fork; `graphs`: the devices that graphs are to be compiled for."""
+    def ready(self, *, graphs: bool = False) -> None:
+        """Wait until a fork would take no longer than a fork."""
         if (process := self._awake()) is not None and graphs:
-            process.ask({"graphs": [*graphs]}, [])
+            process.ask({"graphs": True}, [])
 
     def fork(
-        self, argv: tuple[str, ...], env: Mapping[str, str], out: IO[bytes], err: IO[bytes], *, graphs: Collection[str]
+        self, argv: tuple[str, ...], env: Mapping[str, str], out: IO[bytes], err: IO[bytes], *, graphs: bool
     ) -> Forked | None:
         """A process that does this job; None, with the reason in `why_not`, where it has to be started instead."""
         process = self._awake()
@@ -193,7 +193,7 @@ class Warm:
             self.why_not = f"the current folder cannot be opened ({error.strerror})"
             return None
         try:
-            request = {"job": argv[3], "folder": argv[4], "env": dict(env), "graphs": [*graphs]}
+            request = {"job": argv[3], "folder": argv[4], "env": dict(env), "graphs": graphs}
             answer = process.ask(request, [out.fileno(), err.fileno(), here])
         finally:
             os.close(here)

@@ -17,7 +17,7 @@ from paceline.records.record import Record, load
 from paceline.records.study import StudyPlan
 from paceline.spec.run import Spec
 from paceline.study import queued
-from paceline.study.execute import compiles_for, run_once
+from paceline.study.execute import needs_compiler, run_once
 from paceline.study.order import order
 
 
@@ -79,7 +79,7 @@ def run_all(
     """
     local = [turn.spec for turn in coming if turn.spec.launcher == "local"]
     if warm is not None and local:
-        warm.ready(graphs={device for spec in local for device in compiles_for(spec)})
+        warm.ready(graphs=any(needs_compiler(spec) for spec in local))
     began = time.monotonic()
     walls: dict[str, float] = {}
     block = -1

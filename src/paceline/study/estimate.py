@@ -13,7 +13,7 @@ from paceline.records.layout import StudyDir
 from paceline.records.profile import took_s
 from paceline.records.record import Record, load
 from paceline.spec.run import Spec
-from paceline.study.execute import compiles_for
+from paceline.study.execute import needs_compiler
 from paceline.study.queued import once
 
 TRIAL_STEPS = 30
@@ -68,7 +68,7 @@ def outlook(
     if trial is None or trial["key"] != short.key():
         remove_file(run.result)  # the trial of another matrix: it gives way
         if warm is not None and short.launcher == "local":
-            warm.ready(graphs=compiles_for(short))  # its start is the command's, and no run's
+            warm.ready(graphs=needs_compiler(short))  # its start is the command's, and no run's
         trial = once(short, run, warm=warm)
     guessed = from_trial(trial, specs)
     how = f"from a trial of {TRIAL_STEPS} steps" + (" and the runs that are done" if known else "")

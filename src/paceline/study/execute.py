@@ -116,16 +116,17 @@ def conclude(spec: Spec, run: RunDir, launcher: Launcher, ended: Ended) -> Recor
     return load(run.path)
 
 
-def compiles_for(spec: Spec) -> set[str]:
-    """The device that torch's compiler is needed for, or none."""
-    return {spec.device} if spec.graph in ("compile", "auto") else set()
+def needs_compiler(spec: Spec) -> bool:
+    """Whether the warm process gets ready for graphs. Not for a GPU's: importing the compiler asks for GPUs (seen with torch 2.11 on an
+    H200), and a process that has asked can fork nothing; ranks import it by themselves there."""
+    return spec.device == "cpu" and spec.graph in ("compile", "auto")
 
 
 def _supervised(plan: Plan, run: RunDir, spec: Spec, tick: Tick | None, warm: Warm | None = None) -> Ended:
     """A run that cannot even be started is a failed run, not the end of a study."""
     started_t = time.time()
     try:
-        return supervise(plan, run, timeout_s=spec.timeout, tick=tick, warm=warm, graphs=compiles_for(spec))
+        return supervise(plan, run, timeout_s=spec.timeout, tick=tick, warm=warm, graphs=needs_compiler(spec))
     except RunFailed as error:
         return Ended(started_t, time.time() - started_t, said=failed(error.kind, error.why))
 

@@ -9,10 +9,12 @@ ordinary step while the others make theirs.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Generator
 from typing import Any
 
 import torch
+from torch._inductor.exc import InductorError
 from torch.utils import _pytree
 
 from paceline.base.errors import PacelineError, RunFailed
@@ -215,7 +217,16 @@ def _untouched(tensors: list[torch.Tensor], device: torch.device) -> Generator[N
 def _refusal(error: BaseException, asked: str) -> str:
     if "No working C++ compiler" in str(error) or "InvalidCxxCompiler" in str(error):
         return f"{asked}: torch needs a C++ compiler here, and there is none (g++ or clang++): install one, or use graph=eager"
+    if isinstance(error, InductorError):
+        return f"{asked}: torch's compiler fails on the graph of the step: {_last(error)[:300]}; use graph_of=model, or graph=eager"
     return (
         f"{asked}: the step cannot be made one graph: {sentence(error)[:300]}{code_line(error)}: {USUALLY}; use graph_of=model, or "
         "graph=eager"
     )
+
+
+def _last(error: BaseException) -> str:
+    """What it fails of: the last line of a traceback that names an error. A kernel is compiled in another process, whose traceback is
+    the text of this one's error."""
+    found = re.findall(r"^\s*([\w.]*(?:Error|Exception)\b.*)$", str(error), re.MULTILINE)
+    return found[-1] if found else sentence(error)

@@ -6,6 +6,7 @@ before every fork; where they are not so it refuses, and the parent starts that 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -44,24 +45,33 @@ def load(names: tuple[str, ...]) -> None:
     gc.enable()
 
 
-def warm_for_graphs(device: str) -> None:
-    """What torch's compiler would do once in every process: imports, reading its own source (a quarter of a second), and for graphs
-    on a host trying the machine's C++ compiler (a second, the first time ten and more)."""
-    load(_FOR_GRAPHS)
-    importlib.import_module("torch._inductor.codecache").torch_key()
-    if device == "cpu":
+def warm(*, for_graphs: bool) -> None:
+    """What each process would do by itself: imports; for graphs also what torch's compiler finds out once in every process, by
+    trying the machine's C++ compiler (a second, the first time ten and more) and by reading its own source (a quarter of one)."""
+    load(_LIBRARIES)
+    if for_graphs:
+        load(_FOR_GRAPHS)
         importlib.import_module("torch._inductor.cpu_vec_isa").pick_vec_isa()
-    gc.freeze()
+        importlib.import_module("torch._inductor.codecache").torch_key()
+        gc.freeze()
 
 
 def why_not() -> str | None:
     """Why nothing may be forked from this process as it is now."""
-    threads = [(path / "comm").read_text().strip() for path in Path("/proc/self/task").iterdir()]
-    if len(threads) != 1:
+    if len(threads := _threads()) != 1:
         return f"the warm process has {len(threads)} threads ({', '.join(threads)}), and a fork copies one"
     if _touched_gpu():
         return "the warm process has touched a GPU, which a fork cannot share"
     return None
+
+
+def _threads() -> list[str]:
+    """By the names they gave themselves; one that ends meanwhile is none."""
+    found: list[str] = []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found.append((task / "comm").read_text().strip())
+    return found
 
 
 def _touched_gpu() -> bool:
@@ -102,7 +112,7 @@ class Zygote:
     made: dict[str, str]  # variables that libraries set while they were imported, as they would have in a started one
     ends: tuple[socket.socket, socket.socket] = field(default_factory=socket.socketpair)
     bind: Callable[[], None] = field(default_factory=bound)
-    graphs: set[str] = field(default_factory=set[str])  # the devices it is ready to compile for
+    graphs: bool = False
     forked: set[int] = field(default_factory=set[int])  # the others that we reap are orphans, and nobody's business
 
     def serve(self) -> None:
@@ -145,9 +155,9 @@ class Zygote:
         if request is None:
             os._exit(0)
         asked, files = request
-        for device in {*asked["graphs"]} - self.graphs:
-            self._warm_for_graphs(device)
-            self.graphs.add(device)
+        if asked["graphs"] and not self.graphs:
+            self._warm_for_graphs()
+            self.graphs = True
         if "job" not in asked:
             self._tell({"answer": asked["id"]})
             return
@@ -159,10 +169,10 @@ class Zygote:
             os.close(number)
 
     @staticmethod
-    def _warm_for_graphs(device: str) -> None:
+    def _warm_for_graphs() -> None:
         """Where that fails, a rank does it by itself, and its own words say what is wrong."""
         try:
-            warm_for_graphs(device)
+            warm(for_graphs=True)
         except Exception:
             traceback.print_exc()
         sys.stdout.flush()  # or every child would write it
@@ -218,7 +228,7 @@ def serve(number: str, main: Main) -> None:
     os.dup2(said, 1)
     os.dup2(said, 2)
     before = variables()
-    load(_LIBRARIES)
+    warm(for_graphs=False)
     made = {name: value for name, value in variables().items() if name not in before}
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # what is still in a buffer would be written by every child

@@ -28,7 +28,7 @@ def forked(warm: Warm, folder: Path, *, hangs: bool = False) -> Forked:
     if hangs:
         os.mkfifo(request)
     with open_log(folder / "out") as out, open_log(folder / "err") as err:
-        child = warm.fork(("python", "-m", "paceline.worker", "describe", str(folder)), env, out, err, graphs=())
+        child = warm.fork(("python", "-m", "paceline.worker", "describe", str(folder)), env, out, err, graphs=False)
     assert child is not None, warm.why_not
     return child
 

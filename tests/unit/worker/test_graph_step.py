@@ -22,6 +22,7 @@ import pytest
 import torch
 import torch._dynamo
 from torch._dynamo.exc import BackendCompilerFailed
+from torch._inductor.exc import InductorError
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
@@ -385,6 +386,21 @@ def test_what_a_trace_would_lose_is_refused(net: Callable[[], torch.nn.Module], 
     with pytest.raises(RunFailed, match=why) as failed:
         made("step", net).train()
     assert failed.value.kind == "mismatch"
+
+
+def test_a_kernel_that_cannot_be_compiled_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that the task decides something in Python: it was traced. What a kernel fails of is said in another process."""
+    text = "in a subprocess:\nName=triton_poi_0\nTraceback (most recent call last):\n  File ...\nValueError('Scalar is out of range')\n"
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise InductorError(RuntimeError(text), None)
+
+    monkeypatch.setattr("paceline.worker.compiled_step.compile_traced", fails)
+    with pytest.raises(RunFailed) as failed:
+        by_place(made("step"), epochs=1)
+    assert str(failed.value.why).endswith(
+        "fails on the graph of the step: ValueError('Scalar is out of range'); use graph_of=model, or graph=eager"
+    )
 
 
 def test_a_number_that_the_task_counts_is_refused() -> None:

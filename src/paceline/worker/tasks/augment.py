@@ -26,9 +26,15 @@ JITTER = 0.2  # of brightness, contrast and saturation
 _GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue look
 
 
-def draws(keys: Tensor, num: int) -> Tensor:
-    """[n, num] numbers in [0, 1), float32, from int64 keys [n]: the first `num` of the splitmix64 stream of each key."""
-    z = keys[:, None] + torch.arange(1, num + 1, device=keys.device) * _STEP
+def stream(num: int, device: torch.device) -> Tensor:
+    """Where the first `num` numbers of a key's splitmix64 stream begin. As a tensor that is made once: written out inside a graph, a
+    GPU's compiler takes counter x step for arithmetic on 32 bits and fails (torch 2.11, Triton 3.6)."""
+    return torch.arange(1, num + 1, device=device) * _STEP
+
+
+def draws(keys: Tensor, begin: Tensor) -> Tensor:
+    """[n, num] numbers in [0, 1), float32, from int64 keys [n] and `stream(num)`."""
+    z = keys[:, None] + begin
     for shift, factor in _ROUNDS:
         # `>>` keeps the sign; the mask makes it the shift of an unsigned number.
         z = (z ^ ((z >> shift) & (2 ** (64 - shift) - 1))) * factor
@@ -44,6 +50,7 @@ class _Fixed(NamedTuple):
     grey: Tensor  # [1, 3, 1, 1]
     black: Tensor
     white: Tensor
+    begin: Tensor
 
 
 class Augment:
@@ -63,7 +70,7 @@ class Augment:
         # Half formats lose more than the jitter adds: computed in float32 and given back as it came.
         pixels = images.float() if images.dtype in (torch.float16, torch.bfloat16) else images
         fixed = self._constants(pixels)
-        drawn = draws(keys, _NUM_DRAWS).to(pixels.dtype)
+        drawn = draws(keys, fixed.begin).to(pixels.dtype)
         pixels = self._coloured(pixels, fixed, drawn[:, 4:])
         pixels = self._moved(pixels, fixed, drawn[:, :4])
         return (pixels.to(images.dtype), *batch[1:])
@@ -89,6 +96,7 @@ class Augment:
                 grey=colour(_GREY),
                 black=colour(tuple((0.0 - mean) / deviation for mean, deviation in pairs)),
                 white=colour(tuple((1.0 - mean) / deviation for mean, deviation in pairs)),
+                begin=stream(_NUM_DRAWS, pixels.device),
             )
         return self._fixed[name]
 

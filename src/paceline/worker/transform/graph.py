@@ -6,6 +6,7 @@ import contextlib
 import numbers
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Generator
 from typing import Any
@@ -23,6 +24,7 @@ from paceline.worker.world.env import keep_compiled_in
 
 Leaf = tuple[tuple[int, ...], torch.dtype] | str
 _WHERE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+_GOODBYE_S = 1.0
 USUALLY = "it usually decides something in Python by a number it has just computed (an `if` on a tensor, or .item())"
 
 
@@ -100,7 +102,10 @@ class Compiler:
         if self._ready and not self._on_host:
             from torch._inductor.async_compile import shutdown_compile_workers
 
-            shutdown_compile_workers()
+            # Told to go, not waited for: they may still be coming up (10 s on a slow disk), and go when they hear nobody any more.
+            ending = threading.Thread(target=shutdown_compile_workers, daemon=True)
+            ending.start()
+            ending.join(_GOODBYE_S)
 
 
 def _hits() -> int:

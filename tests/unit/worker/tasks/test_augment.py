@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from paceline.worker.tasks.augment import DEGREES, JITTER, SHIFT, Augment, draws
+from paceline.worker.tasks.augment import DEGREES, JITTER, SHIFT, Augment, draws, stream
 from paceline.worker.tasks.cifar import CifarCNN, cifar
 
 MEAN, DEVIATION = (0.5, 0.4, 0.3), (0.25, 0.2, 0.3)
@@ -65,11 +65,11 @@ def test_draws_are_splitmix64() -> None:
     """Its published first outputs for seed 1234567."""
     published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
     wanted = [(value % 2**24) / 2**24 for value in published]
-    assert draws(torch.tensor([1234567]), 3)[0].tolist() == wanted
+    assert draws(torch.tensor([1234567]), stream(3, torch.device("cpu")))[0].tolist() == wanted
 
 
 def test_draws_are_uniform_and_independent() -> None:
-    found = draws(torch.arange(20_000), 7)
+    found = draws(torch.arange(20_000), stream(7, torch.device("cpu")))
     assert found.min() >= 0 and found.max() < 1
     assert found.mean(0).tolist() == pytest.approx([0.5] * 7, abs=0.01)
     assert found.var(0).tolist() == pytest.approx([1 / 12] * 7, abs=0.002)
