@@ -59,7 +59,6 @@ class CompiledStep(WholeStep):
         self.num_graphs = 1 if self._wire is None else 2
         self._calls: list[Callable[[], Any]] = []
         self._batch: list[torch.Tensor] = []
-        self._message: torch.Tensor | None = None
         self._corrections: Corrections | None = None
         self._looked = -1  # ordinary steps when they were last looked at
 
@@ -83,7 +82,6 @@ class CompiledStep(WholeStep):
                 if self._wire is None:
                     self._calls = [self._call(lambda s: body.update(s, body.gradients(s, given(s))), state)]
                 else:
-                    self._message = state["message"]
                     self._calls = [
                         self._call(lambda s: body.send(s, given(s)), state),
                         self._call(lambda s: body.update(s, body.received(s)), body.after(state)),
@@ -158,12 +156,16 @@ class CompiledStep(WholeStep):
             self._on_gpu(self._recorder)
             return
         with torch.no_grad():
+            if self._wire is None:
+                self._calls[0]()
+                return
+            self._wire.exchange.free()
             self._calls[0]()
-            if self._wire is not None and self._message is not None:
-                self.watch.switch("communication")
-                self._wire.sum(self._message)
-                self.watch.switch(STEP)
-                self._calls[1]()
+            self.watch.switch("communication")
+            self._wire.exchange.meet()
+            self.watch.switch(STEP)
+            self._calls[1]()
+            self._wire.exchange.done()
 
     def _on_gpu(self, recorder: Recorder) -> None:
         if self._recording is not None:

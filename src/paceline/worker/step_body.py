@@ -62,14 +62,15 @@ class Body:
             "rate": rate,
             "sums": insides.sums,
             "clips": insides.clips,
-            **({} if self._wire is None else {"message": self._wire.empty()}),
+            **({} if self._wire is None else {"pieces": self._wire.pieces}),
             **({} if batch is None else {"given": batch}),
         }
 
-    @staticmethod
-    def after(state: State) -> State:
+    def after(self, state: State) -> State:
         """What the second graph of two works on."""
-        return {name: state[name] for name in ("weights", "kept", "rate", "clips", "message")}
+        assert self._wire is not None
+        both = {name: state[name] for name in ("weights", "kept", "rate", "clips")}
+        return {**both, "messages": self._wire.exchange.messages}
 
     def gradients(self, state: State, batch: Any) -> list[torch.Tensor]:
         """Of the mean, on one rank alone."""
@@ -79,11 +80,11 @@ class Body:
     def send(self, state: State, batch: Any) -> None:
         assert self._wire is not None
         gradients, count = self.backward(state, batch)
-        self._wire.write(dict(zip(map(id, self._insides.parameters), gradients, strict=True)), count, state["message"])
+        self._wire.write(dict(zip(map(id, self._insides.parameters), gradients, strict=True)), count, state["pieces"])
 
     def received(self, state: State) -> list[torch.Tensor]:
         assert self._wire is not None
-        return self._wire.read(state["message"], self._insides.parameters)
+        return self._wire.read(state["messages"], self._insides.parameters)
 
     def backward(self, state: State, batch: Any) -> tuple[list[Any], torch.Tensor]:
         """What another rank alone used has no gradient here. Loss and scores are inside what the weights are lent to: a task may

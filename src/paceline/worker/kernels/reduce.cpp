@@ -1,9 +1,11 @@
 // Sums over the ranks of one machine through memory they share. Plain C interface, called by worker/world/shared_sum.py.
 //
-// Every rank has a line (what it has published) and two slots, used in turn. A round: copy a piece of the message into my slot,
-// publish, wait until all have published, sum all slots in the order of the ranks. So every rank computes the same bits. Two
-// slots make a second meeting unnecessary: whoever writes a slot again has seen everybody publish the round in between, which
-// each does only after it has read this one. Long pieces are summed in parts: each rank one part, then all copy the others' parts.
+// Every rank has a line (what it has published, and what it has read) and a slot. A round: wait until all have read what I
+// published last, write my slot, publish, wait until all have published, read all slots in the order of the ranks, and say that I
+// have. So every rank computes the same bits. Whoever has come so far that it may write again hardly ever waits for that: the
+// others read when it read. Long pieces are summed in parts: each rank one part, then all copy the others' parts.
+//
+// A compiled step writes its slot and reads all of them by itself; it calls reduce_free, reduce_meet and reduce_done between.
 //
 // Nothing here waits for ever: after `slice_us` the call returns WAITING and is made again, so that Python can see to signals,
 // to peers that died and to its time limit.
@@ -28,14 +30,14 @@ struct Line {  // of one rank; zeros at first
   std::atomic<uint32_t> published;  // how often it has published; wraps
   std::atomic<uint32_t> sleepers;   // how many wait for the next time
   std::atomic<int32_t> core;        // where it ran when it published
-  uint64_t tag[2];                  // what its message is, for the rounds of each slot
+  std::atomic<uint32_t> read;       // up to which time it has read everybody's
+  uint64_t tag;                     // what its message is
 };
 static_assert(sizeof(Line) <= LINE, "a line holds a rank's word");
 static_assert(std::atomic<uint32_t>::is_always_lock_free, "processes share no locks");
 
 struct State {  // of one rank, its own; zeros at first. Between two calls it says where the message is
   uint64_t at;         // bytes of the message that are summed
-  uint32_t round;      // how many pieces before this one
   uint32_t published;  // as in my line
   uint32_t phase;      // 0: nothing of this piece is done; 1: waits for all pieces; 2: waits for all parts
   uint32_t other;      // after DIFFERENT: the rank whose message is another, and its tag
@@ -51,9 +53,7 @@ struct Board {
 
 Line &line(const Board &b, uint32_t rank) { return *reinterpret_cast<Line *>(b.memory + rank * LINE); }
 
-unsigned char *slot(const Board &b, uint32_t rank, uint32_t round) {
-  return b.memory + b.size * LINE + (uint64_t(rank) * 2 + (round & 1)) * b.slot_bytes;
-}
+unsigned char *slot(const Board &b, uint32_t rank) { return b.memory + b.size * LINE + rank * b.slot_bytes; }
 
 uint64_t now_us() {
   timespec t;
@@ -128,17 +128,57 @@ bool all_there(const Board &b, const State &s, uint64_t slice_us) {
   return true;
 }
 
+// Whether all have read what I published last; at the latest after `slice_us`. They read at the same time as I did, so this is a
+// look; a rank that was interrupted there is waited for asleep.
+bool all_read(const Board &b, const State &s, uint64_t slice_us) {
+  uint64_t began = 0;
+  for (uint32_t other = 0; other < b.size; ++other) {
+    if (other == b.rank) continue;
+    while (int32_t(line(b, other).read.load(std::memory_order_acquire) - s.published) < 0) {
+      if (!began) began = now_us();
+      const uint64_t waited = now_us() - began;
+      if (waited >= slice_us) return false;
+      if (waited < b.spin_us) {
+        for (int i = 0; i < 64; ++i) relax();
+      } else {
+        const timespec t{0, 50000};
+        nanosleep(&t, nullptr);
+      }
+    }
+  }
+  return true;
+}
+
+void have_read(const Board &b, const State &s) { line(b, b.rank).read.store(s.published, std::memory_order_release); }
+
+// My slot is written: say so, wait for all, and compare what they say their messages are.
+int meet(const Board &b, State &s, uint64_t tag, uint64_t slice_us) {
+  if (s.phase == 0) {
+    line(b, b.rank).tag = tag;
+    publish(b, s);
+    s.phase = 1;
+  }
+  if (!all_there(b, s, slice_us)) return WAITING;
+  for (uint32_t rank = 0; rank < b.size; ++rank)
+    if (line(b, rank).tag != tag) {
+      s.other = rank;
+      s.theirs = line(b, rank).tag;
+      return DIFFERENT;
+    }
+  return DONE;
+}
+
 // In the order of the ranks, some thousand numbers at a time: they stay in the nearest cache until all are added.
 template <typename T>
-void sum_slots(const Board &b, uint32_t round, uint64_t from, uint64_t to, T *__restrict out) {
+void sum_slots(const Board &b, uint64_t from, uint64_t to, T *__restrict out) {
   constexpr uint64_t BLOCK = 2048;
+  const T *__restrict first = reinterpret_cast<const T *>(slot(b, 0));
+  const T *__restrict second = reinterpret_cast<const T *>(slot(b, 1));
   for (uint64_t start = from; start < to; start += BLOCK) {
     const uint64_t stop = start + BLOCK < to ? start + BLOCK : to;
-    const T *__restrict first = reinterpret_cast<const T *>(slot(b, 0, round));
-    const T *__restrict second = reinterpret_cast<const T *>(slot(b, 1, round));
     for (uint64_t i = start; i < stop; ++i) out[i] = first[i] + second[i];
     for (uint32_t rank = 2; rank < b.size; ++rank) {
-      const T *__restrict more = reinterpret_cast<const T *>(slot(b, rank, round));
+      const T *__restrict more = reinterpret_cast<const T *>(slot(b, rank));
       for (uint64_t i = start; i < stop; ++i) out[i] += more[i];
     }
   }
@@ -152,27 +192,20 @@ int sum_message(const Board &b, State &s, unsigned char *message, uint64_t nbyte
     const bool in_parts = piece > b.part_bytes;
     const auto begin = [&](uint32_t rank) { return rank * each < num ? rank * each : num; };
     if (s.phase == 0) {
-      std::memcpy(slot(b, b.rank, s.round), message + s.at, piece);
-      line(b, b.rank).tag[s.round & 1] = tag;
-      publish(b, s);
-      s.phase = 1;
+      if (!all_read(b, s, slice_us)) return WAITING;
+      std::memcpy(slot(b, b.rank), message + s.at, piece);
     }
-    if (s.phase == 1) {
-      if (!all_there(b, s, slice_us)) return WAITING;
-      for (uint32_t rank = 0; rank < b.size; ++rank)
-        if (line(b, rank).tag[s.round & 1] != tag) {
-          s.other = rank;
-          s.theirs = line(b, rank).tag[s.round & 1];
-          return DIFFERENT;
-        }
+    if (s.phase < 2) {
+      const int met = meet(b, s, tag, slice_us);
+      if (met != DONE) return met;
       if (in_parts) {  // back into my own slot: of my part nobody else reads what was there
         const uint64_t from = begin(b.rank), to = begin(b.rank + 1);
-        sum_slots<T>(b, s.round, from, to, reinterpret_cast<T *>(message + s.at));
-        std::memcpy(slot(b, b.rank, s.round) + from * sizeof(T), message + s.at + from * sizeof(T), (to - from) * sizeof(T));
+        sum_slots<T>(b, from, to, reinterpret_cast<T *>(message + s.at));
+        std::memcpy(slot(b, b.rank) + from * sizeof(T), message + s.at + from * sizeof(T), (to - from) * sizeof(T));
         publish(b, s);
         s.phase = 2;
       } else {
-        sum_slots<T>(b, s.round, 0, num, reinterpret_cast<T *>(message + s.at));
+        sum_slots<T>(b, 0, num, reinterpret_cast<T *>(message + s.at));
       }
     }
     if (s.phase == 2) {
@@ -180,12 +213,12 @@ int sum_message(const Board &b, State &s, unsigned char *message, uint64_t nbyte
       for (uint32_t rank = 0; rank < b.size; ++rank) {
         if (rank == b.rank) continue;
         const uint64_t from = begin(rank) * sizeof(T), to = begin(rank + 1) * sizeof(T);
-        std::memcpy(message + s.at + from, slot(b, rank, s.round) + from, to - from);
+        std::memcpy(message + s.at + from, slot(b, rank) + from, to - from);
       }
     }
+    have_read(b, s);
     s.at += piece;
     s.phase = 0;
-    ++s.round;
     if (s.at == nbytes) {
       s.at = 0;
       return DONE;
@@ -197,7 +230,10 @@ int sum_message(const Board &b, State &s, unsigned char *message, uint64_t nbyte
 
 extern "C" {
 
-uint64_t reduce_bytes(uint32_t size, uint64_t slot_bytes) { return size * (LINE + 2 * slot_bytes); }
+uint64_t reduce_bytes(uint32_t size, uint64_t slot_bytes) { return size * (LINE + slot_bytes); }
+
+// Where a rank's slot begins, from the beginning of the memory.
+uint64_t reduce_slot(uint32_t rank, uint32_t size, uint64_t slot_bytes) { return size * LINE + rank * slot_bytes; }
 
 // `width`: 4 for float, 8 for double; `nbytes` is not 0. The tag is what all ranks must have in common.
 int reduce_sum(const Board *board, State *state, void *message, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
@@ -206,4 +242,15 @@ int reduce_sum(const Board *board, State *state, void *message, uint64_t nbytes,
   return width == 4 ? sum_message<float>(*board, *state, bytes, nbytes, tag, slice_us)
                     : sum_message<double>(*board, *state, bytes, nbytes, tag, slice_us);
 }
+
+// A round of a compiled step: before it writes its slot, between writing and reading, after reading.
+int reduce_free(const Board *board, State *state, uint64_t slice_us) { return all_read(*board, *state, slice_us) ? DONE : WAITING; }
+
+int reduce_meet(const Board *board, State *state, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
+  const int met = meet(*board, *state, nbytes * 16 + width, slice_us);
+  if (met == DONE) state->phase = 0;
+  return met;
+}
+
+void reduce_done(const Board *board, State *state) { have_read(*board, *state); }
 }

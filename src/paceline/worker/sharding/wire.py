@@ -1,6 +1,7 @@
 """The message of `Replicated` as a graph reads and writes it: the same layout in the same order, made of tensors alone.
 
-So a rank that makes an ordinary step and a rank whose step is a graph understand each other.
+So a rank that makes an ordinary step and a rank whose step is a graph understand each other. The graph writes each gradient straight to
+where the others read it, and sums what they wrote while it updates its weights: no copy of a message is ever made.
 """
 
 from __future__ import annotations
@@ -11,42 +12,45 @@ from typing import Any
 import torch
 
 from paceline.worker.sharding.replicate import Replicated
-from paceline.worker.world.collectives import sum_
+from paceline.worker.world.collectives import Exchange
 
 
 class Wire:
     """Dense gradients, who was used, the count. There are no sparse ones: a step with them is no graph."""
 
     def __init__(self, replicated: Replicated) -> None:
-        self._world, self._dense = replicated.world, replicated.dense
+        self._dense = replicated.dense
         self._dtype = torch.float32
         for parameter in self._dense:
             self._dtype = torch.promote_types(self._dtype, parameter.dtype)
+        sizes = [*(parameter.numel() for parameter in self._dense), len(self._dense) + 1]
+        self.exchange = Exchange(sum(sizes), self._dtype, replicated.world)
+        self.pieces = self.exchange.own.cut(sizes)  # the last: who was used, and the count
 
-    def empty(self) -> torch.Tensor:
-        size = sum(parameter.numel() for parameter in self._dense) + len(self._dense) + 1
-        return torch.zeros(size, dtype=self._dtype, device=self._world.device)
-
-    def write(self, gradients: Mapping[int, torch.Tensor | None], count: Any, message: torch.Tensor) -> None:
+    def write(self, gradients: Mapping[int, torch.Tensor | None], count: Any, pieces: Sequence[torch.Tensor]) -> None:
         """Inside a graph; `gradients` by the id of their parameter."""
         found = [gradients.get(id(parameter)) for parameter in self._dense]
-        pieces = [
-            message.new_zeros(parameter.numel()) if gradient is None else gradient.reshape(-1).to(self._dtype)
-            for parameter, gradient in zip(self._dense, found, strict=True)
-        ]
-        flags = [message.new_full((1,), float(gradient is not None)) for gradient in found]
-        message.copy_(torch.cat([*pieces, *flags, torch.as_tensor(count).to(self._dtype).reshape(1)]))
+        for piece, gradient in zip(pieces, found, strict=False):
+            piece.copy_(torch.zeros_like(piece) if gradient is None else gradient.reshape(-1).to(self._dtype))
+        flags = [pieces[-1].new_full((1,), float(gradient is not None)) for gradient in found]
+        pieces[-1].copy_(torch.cat([*flags, torch.as_tensor(count).to(self._dtype).reshape(1)]))
 
-    def read(self, message: torch.Tensor, parameters: Sequence[torch.nn.Parameter]) -> list[torch.Tensor]:
-        """Inside a graph: the mean's gradients of these parameters."""
-        means, start, places = message / message[-1], 0, dict[int, tuple[int, int]]()
+    def read(self, messages: Sequence[torch.Tensor], parameters: Sequence[torch.nn.Parameter]) -> list[torch.Tensor]:
+        """Inside a graph: the mean's gradients of these parameters. Summed in the order of the ranks, each parameter by itself, so
+        that its sum becomes a part of its update."""
+        count, start, places = _sum([message[-1] for message in messages]), 0, dict[int, slice]()
         for parameter in self._dense:
-            places[id(parameter)] = start, start + parameter.numel()
+            places[id(parameter)] = slice(start, start + parameter.numel())
             start += parameter.numel()
+        sums = [_sum([message[places[id(parameter)]] for message in messages]) for parameter in parameters]
         return [
-            means[slice(*places[id(parameter)])].view(parameter.shape).to(parameter.dtype) for parameter in parameters
+            (total / count).view(parameter.shape).to(parameter.dtype)
+            for total, parameter in zip(sums, parameters, strict=True)
         ]
 
-    def sum(self, message: torch.Tensor) -> None:
-        """Outside of any graph."""
-        sum_(message, self._world)
+
+def _sum(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    total = tensors[0]
+    for tensor in tensors[1:]:
+        total = total + tensor
+    return total

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from paceline.base.errors import RunFailed
 from paceline.worker.world.join import World
-from paceline.worker.world.shared_sum import Gone
+from paceline.worker.world.shared_sum import Gone, Room
 
 
 class PeerLost(RunFailed):
@@ -40,16 +40,58 @@ def sum_(tensor: torch.Tensor, world: World) -> torch.Tensor:
     if world.size == 1:
         return tensor
     if world.board is not None and world.board.takes(tensor):
-        try:
+        with _lost():
             world.board.sum_(tensor)
-        except Gone as error:
-            raise PeerLost(error) from error
     else:
         with together():
             dist.all_reduce(tensor)
         world.sent.by_backend += 1
     world.sent.add(tensor.nbytes)
     return tensor
+
+
+class Exchange:
+    """Messages of one size over and over, without a copy: whoever writes `own` finds everybody's in `messages` after `meet`.
+
+    Through memory that is shared these are the ranks' slots. Else there is one message, which the backend has summed in place.
+    """
+
+    def __init__(self, num: int, dtype: torch.dtype, world: World) -> None:
+        self._world, self._board, self._num, self._dtype = world, None, num, dtype
+        rooms = world.board.rooms(num, dtype) if world.board is not None else None
+        if rooms is not None:
+            self._board, self.own = world.board, rooms[world.rank]
+        else:
+            self.own = Room(bytearray(num * dtype.itemsize), dtype)
+            rooms = [self.own]
+        self.messages = [room.whole for room in rooms]
+
+    def free(self) -> None:
+        """Before `own` is written."""
+        if self._board is not None:
+            with _lost():
+                self._board.free()
+
+    def meet(self) -> None:
+        if self._board is None:
+            sum_(self.own.whole, self._world)
+            return
+        with _lost():
+            self._board.meet(self._num, self._dtype)
+        self._world.sent.add(self.own.whole.nbytes)
+
+    def done(self) -> None:
+        """All `messages` were read."""
+        if self._board is not None:
+            self._board.done()
+
+
+@contextlib.contextmanager
+def _lost() -> Generator[None]:
+    try:
+        yield
+    except Gone as error:
+        raise PeerLost(error) from error
 
 
 def carried(world: World) -> str:

@@ -7,7 +7,9 @@ Every rank sums in the order of the ranks, so all have the same bits.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -37,9 +39,25 @@ class _State(ctypes.Structure):
     """`State` of reduce.cpp."""
 
     _fields_ = (
-        ("at", ctypes.c_uint64), ("round", ctypes.c_uint32), ("published", ctypes.c_uint32), ("phase", ctypes.c_uint32),
-        ("other", ctypes.c_uint32), ("theirs", ctypes.c_uint64),
+        ("at", ctypes.c_uint64), ("published", ctypes.c_uint32), ("phase", ctypes.c_uint32), ("other", ctypes.c_uint32),
+        ("theirs", ctypes.c_uint64),
     )  # fmt: skip
+
+
+class Room:
+    """Numbers in memory that is shared, as tensors: whole, or cut into pieces that lie one behind the other. Each has a storage of its
+    own as far as torch knows, so that torch's compiler does not look for what they have in common: there is nothing."""
+
+    def __init__(self, memory: Any, dtype: torch.dtype) -> None:
+        self._memory, self._dtype = memory, dtype
+        self.whole = torch.frombuffer(memory, dtype=dtype)
+
+    def cut(self, sizes: Sequence[int]) -> list[torch.Tensor]:
+        ends = [self._dtype.itemsize * end for end in itertools.accumulate(sizes, initial=0)]
+        return [
+            torch.frombuffer(self._memory, dtype=self._dtype, count=size, offset=start) if size else self.whole[:0]
+            for start, size in zip(ends, sizes, strict=False)
+        ]
 
 
 class Gone(RuntimeError):
@@ -47,15 +65,24 @@ class Gone(RuntimeError):
 
 
 class Board:
-    """One of a rank's life. `num` is how many sums went through it; the first is made here, of ones, and must come out right."""
+    """One of a rank's life. `num` is how many sums went through it; the first is made here, of ones, and must come out right.
+
+    Whoever can read everybody's slot by itself (a compiled step) needs no sum: `free()`, write its own, `meet()`, read all, `done()`.
+    """
 
     def __init__(self, store: Any, *, rank: int, size: int, threads: int, timeout_s: float) -> None:
         found = library("reduce")
-        self._sum = found.reduce_sum
-        self._sum.argtypes = (
-            ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64,
+        pointer, number, wide = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
+        self._sum, self._free, self._meet, self._done = (
+            found.reduce_sum, found.reduce_free, found.reduce_meet, found.reduce_done,
         )  # fmt: skip
-        found.reduce_bytes.argtypes, found.reduce_bytes.restype = (ctypes.c_uint32, ctypes.c_uint64), ctypes.c_uint64
+        self._sum.argtypes = (pointer, pointer, pointer, wide, number, wide)
+        self._free.argtypes = (pointer, pointer, wide)
+        self._meet.argtypes = (pointer, pointer, wide, number, wide)
+        self._done.argtypes, self._done.restype = (pointer, pointer), None
+        found.reduce_bytes.argtypes, found.reduce_bytes.restype = (number, wide), wide
+        found.reduce_slot.argtypes, found.reduce_slot.restype = (number, number, wide), wide
+        self._slots = [found.reduce_slot(other, size, SLOT_BYTES) for other in range(size)]
         self._rank, self._timeout_s, self.num = rank, timeout_s, 0
         self._memory = _meet(store, rank, nbytes=found.reduce_bytes(size, SLOT_BYTES))
         self._peers, cores = _peers(store, rank, size)
@@ -81,24 +108,44 @@ class Board:
         """Over all ranks, in place; a tensor that it `takes`."""
         nbytes = tensor.nbytes
         if nbytes:
-            arguments = (*self._at, tensor.data_ptr(), nbytes, _WIDTHS[tensor.dtype], _SLICE_US)
-            if (got := self._sum(*arguments)) != _DONE:
-                self._wait(got, arguments)
+            width = _WIDTHS[tensor.dtype]
+            self._until(self._sum, (*self._at, tensor.data_ptr(), nbytes, width, _SLICE_US), nbytes * 16 + width)
         self.num += 1
 
-    def _wait(self, got: int, arguments: tuple[int, ...]) -> None:
-        waited = 0
+    def rooms(self, num: int, dtype: torch.dtype) -> list[Room] | None:
+        """The slots of all ranks, for a message of this size; None where it does not fit into one."""
+        width = _WIDTHS.get(dtype)
+        if width is None or num * width > SLOT_BYTES:
+            return None
+        return [Room(self._memory.view[start : start + num * width], dtype) for start in self._slots]
+
+    def free(self) -> None:
+        """Before my slot is written: everybody has read what was in it. Hardly ever a wait."""
+        self._until(self._free, (*self._at, _SLICE_US), 0)
+
+    def meet(self, num: int, dtype: torch.dtype) -> None:
+        """My slot is written; when this comes back, everybody's is."""
+        nbytes, width = num * _WIDTHS[dtype], _WIDTHS[dtype]
+        self._until(self._meet, (*self._at, nbytes, width, _SLICE_US), nbytes * 16 + width)
+        self.num += 1
+
+    def done(self) -> None:
+        """I have read them all."""
+        self._done(*self._at)
+
+    def _until(self, call: Callable[..., int], arguments: tuple[int, ...], tag: int) -> None:
+        got, waited = call(*arguments), 0
         while got != _DONE:
             if got == _DIFFERENT:
                 raise RunFailed(
-                    f"rank {self._rank} gave {_words(arguments[3] * 16 + arguments[4])} to a sum over ranks, and rank {self._state.other} "
+                    f"rank {self._rank} gave {_words(tag)} to a sum over ranks, and rank {self._state.other} "
                     f"{_words(self._state.theirs)}: they do not compute the same thing",
                     kind="mismatch",
                 )
             waited += 1
             gone = [rank for rank, peer in self._peers.items() if peer.gone]
             # What it published before it went may be all we wait for: one more look.
-            if (got := self._sum(*arguments)) == _DONE:
+            if (got := call(*arguments)) == _DONE:
                 return
             if gone and got != _DIFFERENT:
                 raise Gone(f"connection closed by rank {gone[0]}: its process is over")
