@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,7 @@ from torch import nn
 
 from paceline.base.errors import RunFailed
 from paceline.worker.sharding.replicate import Replicated
-from paceline.worker.world.collectives import carried, sum_
+from paceline.worker.world.collectives import Exchange, carried, sum_
 from paceline.worker.world.join import World
 from paceline.worker.world.shared_sum import PART_BYTES, SLOT_BYTES, Board
 
@@ -66,6 +67,30 @@ def _in_a_row(board: Board, rank: int, size: int) -> float:
         board.sum_(row)
         total += row - size * number
     return float(total.max())
+
+
+def _met(here: World, num: int, rounds: int) -> list[int]:
+    """Rounds that came out wrong: messages that are read where the others wrote them, by ranks that run ahead or fall behind; in every
+    third round a rank makes an ordinary sum, as one with a short batch does."""
+    exchange, wrong = Exchange(num, torch.float32, here), list[int]()
+    first, rest = exchange.own.cut([1, num - 1])
+    for number in range(rounds):
+        mine, want = float(number * here.size + here.rank), sum(float(number * here.size + r) for r in range(here.size))
+        if (number * 7 + here.rank) % 101 == 0:
+            time.sleep(0.0003)
+        if (number + here.rank) % 3 == 0:
+            total = sum_(torch.full((num,), mine), here)
+        else:
+            first.fill_(mine)
+            rest.fill_(mine)
+            exchange.meet()
+            if number % 50 == here.rank:
+                time.sleep(0.0003)  # the others are about to write their next one
+            total = torch.stack(exchange.messages).sum(0)
+            exchange.done()
+        if not total.eq(want).all():
+            wrong.append(number)
+    return wrong
 
 
 class Odd(nn.Module):
@@ -127,6 +152,9 @@ def one_rank(rank: int, size: int, folder: Path) -> None:
         first = board("sums")
         found |= {"sums": _sums(first, rank, size), "in_a_row": _in_a_row(first, rank, size)}
         found["exchanges"] = _exchanges(first, rank, size)
+        wide = world(first, rank, size)
+        found["met"] = [_met(wide, 1001, 2_000), _met(wide, SLOT + 1, 20), _met(world(None, rank, size), 1001, 20)]
+        found["met_sent"] = [wide.sent.num, wide.sent.by_backend]
         other = board("sizes")
         found["sizes"] = _said(lambda: sum_(torch.ones(9 if rank else 8), world(other, rank, size)))
         late = board("late", timeout_s=60)

@@ -11,6 +11,9 @@ import pytest
 
 RANKS = Path(__file__).parent / "clock_ranks.py"
 
+# Microseconds between two processes: nothing beside them.
+pytestmark = pytest.mark.alone
+
 
 @pytest.mark.timeout(60)
 def test_a_clock_five_seconds_ahead_and_drifting(tmp_path: Path) -> None:

@@ -55,6 +55,14 @@ def test_sums_are_those_of_the_ranks_in_order(seen: dict[int, list[Seen]], size:
 
 
 @pytest.mark.parametrize("size", SIZES)
+def test_messages_are_read_where_they_were_written(seen: dict[int, list[Seen]], size: int) -> None:
+    """By whoever sums them by itself, beside ranks that make an ordinary sum; through memory, in pieces, and through gloo."""
+    for rank in seen[size]:
+        assert rank["met"] == [[], [], []]
+        assert rank["met_sent"] == [2_020, 0]
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_gradients_are_those_through_gloo(seen: dict[int, list[Seen]], size: int) -> None:
     for rank in seen[size]:
         memory, gloo = rank["exchanges"]["memory"], rank["exchanges"]["gloo"]

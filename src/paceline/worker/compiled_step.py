@@ -96,7 +96,9 @@ class CompiledStep(WholeStep):
         gradient's hook, random states set in Python, a number kept elsewhere would be lost in it without a word."""
         with torch.no_grad():
             flat = torch.zeros(body.num_numbers(), dtype=torch.float64, device=body.device)
-        traced = trace(lambda s: s["proof"].copy_(body.flat(*body.backward(s, given(s)))), {**state, "proof": flat}, self._instead)
+        traced = trace(
+            lambda s: s["proof"].copy_(body.flat(*body.backward(s, given(s)))), {**state, "proof": flat}, self._instead
+        )
         moving = [
             *state["buffers"].values(),
             state["sums"],
@@ -159,7 +161,6 @@ class CompiledStep(WholeStep):
             if self._wire is None:
                 self._calls[0]()
                 return
-            self._wire.exchange.free()
             self._calls[0]()
             self.watch.switch("communication")
             self._wire.exchange.meet()

@@ -68,6 +68,7 @@ class _Pace:
         self.parts, self.observe = parts, observe
         self.iteration = 0
         self.window, self.epoch = Tally(), Tally()
+        self.names: list[str] | None = None  # of the scores, once all ranks have agreed on them
         self._num_global = 0
         self._spent = 0.0
 
@@ -111,7 +112,8 @@ def _write(
         total = local
         if parts.sharding.share.num > 1:
             parts.watch.switch(COMMUNICATION)
-            total = local.over(parts.world)
+            total = local.over(parts.world, pace.names)
+            pace.names = total.names
     if seen is not None and total.num != seen:
         raise RunFailed(f"trained on {total.num} samples in epoch {epoch + 1}, not on {seen}", kind="inexact")
     parts.watch.switch("logging")

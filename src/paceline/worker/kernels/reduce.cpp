@@ -5,7 +5,7 @@
 // have. So every rank computes the same bits. Whoever has come so far that it may write again hardly ever waits for that: the
 // others read when it read. Long pieces are summed in parts: each rank one part, then all copy the others' parts.
 //
-// A compiled step writes its slot and reads all of them by itself; it calls reduce_free, reduce_meet and reduce_done between.
+// A compiled step reads the others' slots by itself, between reduce_meet and reduce_done.
 //
 // Nothing here waits for ever: after `slice_us` the call returns WAITING and is made again, so that Python can see to signals,
 // to peers that died and to its time limit.
@@ -15,6 +15,9 @@
 #include <cstring>
 #include <ctime>
 #include <sched.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 #if defined(__linux__)
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -149,6 +152,22 @@ bool all_read(const Board &b, const State &s, uint64_t slice_us) {
   return true;
 }
 
+// Into my slot, past my cache where the processor can: the others have its lines in theirs since they read them, and a usual store
+// takes them back one after the other (two cores of an EPYC, 68 KB: 29 us; this way 5, and the others read as quickly). Long pieces
+// go the usual way, which is quicker for them. A slot is aligned to 64 bytes.
+void put(unsigned char *to, const unsigned char *from, uint64_t nbytes) {
+#if defined(__SSE2__)
+  uint64_t at = 0;
+  for (; at + 64 <= nbytes; at += 64)
+    for (uint64_t i = at; i < at + 64; i += 16)
+      _mm_stream_si128(reinterpret_cast<__m128i *>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i *>(from + i)));
+  std::memcpy(to + at, from + at, nbytes - at);
+  _mm_sfence();
+#else
+  std::memcpy(to, from, nbytes);
+#endif
+}
+
 void have_read(const Board &b, const State &s) { line(b, b.rank).read.store(s.published, std::memory_order_release); }
 
 // My slot is written: say so, wait for all, and compare what they say their messages are.
@@ -193,7 +212,8 @@ int sum_message(const Board &b, State &s, unsigned char *message, uint64_t nbyte
     const auto begin = [&](uint32_t rank) { return rank * each < num ? rank * each : num; };
     if (s.phase == 0) {
       if (!all_read(b, s, slice_us)) return WAITING;
-      std::memcpy(slot(b, b.rank), message + s.at, piece);
+      if (in_parts) std::memcpy(slot(b, b.rank), message + s.at, piece);
+      else put(slot(b, b.rank), message + s.at, piece);
     }
     if (s.phase < 2) {
       const int met = meet(b, s, tag, slice_us);
@@ -243,10 +263,12 @@ int reduce_sum(const Board *board, State *state, void *message, uint64_t nbytes,
                     : sum_message<double>(*board, *state, bytes, nbytes, tag, slice_us);
 }
 
-// A round of a compiled step: before it writes its slot, between writing and reading, after reading.
-int reduce_free(const Board *board, State *state, uint64_t slice_us) { return all_read(*board, *state, slice_us) ? DONE : WAITING; }
-
-int reduce_meet(const Board *board, State *state, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
+// A round of a compiled step: my message into my slot, and all have done so; then it reads the others' slots, and says that it has.
+int reduce_meet(const Board *board, State *state, const void *message, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
+  if (state->phase == 0) {
+    if (!all_read(*board, *state, slice_us)) return WAITING;
+    put(slot(*board, board->rank), static_cast<const unsigned char *>(message), nbytes);
+  }
   const int met = meet(*board, *state, nbytes * 16 + width, slice_us);
   if (met == DONE) state->phase = 0;
   return met;

@@ -64,15 +64,20 @@ class Tally:
         rows = {name: (float(self._sums[name]), float(self._counts[name])) for name in self.names}
         return {name: total / count if count else None for name, (total, count) in rows.items()}
 
-    def over(self, world: World) -> Tally:
-        """The same over all ranks. A rank that saw nothing learns the names from rank 0, which always sees something."""
+    def over(self, world: World, names: list[str] | None = None) -> Tally:
+        """The same over all ranks. A rank that saw nothing learns the names from rank 0, which always sees something; `names`: those of
+        the last time, so that nobody has to be told again."""
         if world.size == 1:
             return self
-        names = spread_json(self.names, world)
-        assert isinstance(names, list)
+        if names is None:
+            told = spread_json(self.names, world)
+            assert isinstance(told, list)
+            names = told
         if self.num and sorted(names) != sorted(self.names):
             raise RunFailed(
-                f"rank {world.rank} has scores {sorted(self.names)}, rank 0 has {sorted(names)}", kind="task"
+                f"rank {world.rank} has scores {sorted(self.names)}, rank 0 has or had {sorted(names)}: a task must give the same ones "
+                "on every rank and in every epoch",
+                kind="task",
             )
         zero = torch.zeros((), dtype=torch.float64)
         rows = [self._sums.get(name, zero) for name in names] + [self._counts.get(name, zero) for name in names]

@@ -13,7 +13,9 @@ import torch
 from torch.nn import functional
 
 _aten = torch.ops.aten
-MOST_TAPS = 36  # input channels x kernel: each input is copied once for every tap, so with more of them the copies cost more
+MOST_TAPS = (
+    36  # input channels x kernel: each input is copied once for every tap, so with more of them the copies cost more
+)
 
 
 def _backward(

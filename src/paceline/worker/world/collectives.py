@@ -51,33 +51,27 @@ def sum_(tensor: torch.Tensor, world: World) -> torch.Tensor:
 
 
 class Exchange:
-    """Messages of one size over and over, without a copy: whoever writes `own` finds everybody's in `messages` after `meet`.
+    """Messages of one size over and over: whoever writes `own` finds what has to be summed in `messages` after `meet`.
 
-    Through memory that is shared these are the ranks' slots. Else there is one message, which the backend has summed in place.
+    Through memory that is shared these are our own message and the others' slots, in the order of the ranks. Else it is our own alone,
+    which the backend has summed in place.
     """
 
     def __init__(self, num: int, dtype: torch.dtype, world: World) -> None:
-        self._world, self._board, self._num, self._dtype = world, None, num, dtype
+        self._world, self._board = world, None
+        self.own = Room(bytearray(num * dtype.itemsize), dtype)
+        self.messages = [self.own.whole]
         rooms = world.board.rooms(num, dtype) if world.board is not None else None
         if rooms is not None:
-            self._board, self.own = world.board, rooms[world.rank]
-        else:
-            self.own = Room(bytearray(num * dtype.itemsize), dtype)
-            rooms = [self.own]
-        self.messages = [room.whole for room in rooms]
-
-    def free(self) -> None:
-        """Before `own` is written."""
-        if self._board is not None:
-            with _lost():
-                self._board.free()
+            self._board = world.board
+            self.messages = [self.own.whole if rank == world.rank else room.whole for rank, room in enumerate(rooms)]
 
     def meet(self) -> None:
         if self._board is None:
             sum_(self.own.whole, self._world)
             return
         with _lost():
-            self._board.meet(self._num, self._dtype)
+            self._board.meet(self.own.whole)
         self._world.sent.add(self.own.whole.nbytes)
 
     def done(self) -> None:

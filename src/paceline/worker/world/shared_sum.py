@@ -45,8 +45,8 @@ class _State(ctypes.Structure):
 
 
 class Room:
-    """Numbers in memory that is shared, as tensors: whole, or cut into pieces that lie one behind the other. Each has a storage of its
-    own as far as torch knows, so that torch's compiler does not look for what they have in common: there is nothing."""
+    """Numbers in some memory, as tensors: whole, or cut into pieces that lie one behind the other. Each has a storage of its own as far
+    as torch knows, so that torch's compiler does not look for what they have in common: there is nothing."""
 
     def __init__(self, memory: Any, dtype: torch.dtype) -> None:
         self._memory, self._dtype = memory, dtype
@@ -67,18 +67,14 @@ class Gone(RuntimeError):
 class Board:
     """One of a rank's life. `num` is how many sums went through it; the first is made here, of ones, and must come out right.
 
-    Whoever can read everybody's slot by itself (a compiled step) needs no sum: `free()`, write its own, `meet()`, read all, `done()`.
+    Whoever can read the others' slots by itself (a compiled step) needs no sum: `meet()`, read, `done()`.
     """
 
     def __init__(self, store: Any, *, rank: int, size: int, threads: int, timeout_s: float) -> None:
         found = library("reduce")
         pointer, number, wide = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
-        self._sum, self._free, self._meet, self._done = (
-            found.reduce_sum, found.reduce_free, found.reduce_meet, found.reduce_done,
-        )  # fmt: skip
-        self._sum.argtypes = (pointer, pointer, pointer, wide, number, wide)
-        self._free.argtypes = (pointer, pointer, wide)
-        self._meet.argtypes = (pointer, pointer, wide, number, wide)
+        self._sum, self._meet, self._done = found.reduce_sum, found.reduce_meet, found.reduce_done
+        self._sum.argtypes = self._meet.argtypes = (pointer, pointer, pointer, wide, number, wide)
         self._done.argtypes, self._done.restype = (pointer, pointer), None
         found.reduce_bytes.argtypes, found.reduce_bytes.restype = (number, wide), wide
         found.reduce_slot.argtypes, found.reduce_slot.restype = (number, number, wide), wide
@@ -106,10 +102,8 @@ class Board:
 
     def sum_(self, tensor: torch.Tensor) -> None:
         """Over all ranks, in place; a tensor that it `takes`."""
-        nbytes = tensor.nbytes
-        if nbytes:
-            width = _WIDTHS[tensor.dtype]
-            self._until(self._sum, (*self._at, tensor.data_ptr(), nbytes, width, _SLICE_US), nbytes * 16 + width)
+        if tensor.numel():
+            self._until(self._sum, tensor)
         self.num += 1
 
     def rooms(self, num: int, dtype: torch.dtype) -> list[Room] | None:
@@ -119,26 +113,23 @@ class Board:
             return None
         return [Room(self._memory.view[start : start + num * width], dtype) for start in self._slots]
 
-    def free(self) -> None:
-        """Before my slot is written: everybody has read what was in it. Hardly ever a wait."""
-        self._until(self._free, (*self._at, _SLICE_US), 0)
-
-    def meet(self, num: int, dtype: torch.dtype) -> None:
-        """My slot is written; when this comes back, everybody's is."""
-        nbytes, width = num * _WIDTHS[dtype], _WIDTHS[dtype]
-        self._until(self._meet, (*self._at, nbytes, width, _SLICE_US), nbytes * 16 + width)
+    def meet(self, tensor: torch.Tensor) -> None:
+        """When this comes back, everybody's message is in its slot."""
+        self._until(self._meet, tensor)
         self.num += 1
 
     def done(self) -> None:
         """I have read them all."""
         self._done(*self._at)
 
-    def _until(self, call: Callable[..., int], arguments: tuple[int, ...], tag: int) -> None:
+    def _until(self, call: Callable[..., int], tensor: torch.Tensor) -> None:
+        nbytes, width = tensor.nbytes, _WIDTHS[tensor.dtype]
+        arguments = (*self._at, tensor.data_ptr(), nbytes, width, _SLICE_US)
         got, waited = call(*arguments), 0
         while got != _DONE:
             if got == _DIFFERENT:
                 raise RunFailed(
-                    f"rank {self._rank} gave {_words(tag)} to a sum over ranks, and rank {self._state.other} "
+                    f"rank {self._rank} gave {_words(nbytes * 16 + width)} to a sum over ranks, and rank {self._state.other} "
                     f"{_words(self._state.theirs)}: they do not compute the same thing",
                     kind="mismatch",
                 )
