@@ -1,7 +1,7 @@
 """The weight gradient of a convolution with few input channels, as batched matrix products: for a graph that a GPU compiles.
 
-cuDNN's kernels for it are made for many channels: on an H200, for batches of 512 images of one and four channels, two thirds of a
-step of mnist-convnet were spent in them. The same sums by matrix products took a third of that time (docs/graphs.md).
+cuDNN's kernels for it are made for many channels: on an H200, at batches of 512 images of one and four channels, half of a step of
+mnist-convnet was spent in them. The same sums by matrix products took a third of that time (docs/graphs.md).
 """
 
 from __future__ import annotations
