@@ -153,7 +153,9 @@ def one_rank(rank: int, size: int, folder: Path) -> None:
         found |= {"sums": _sums(first, rank, size), "in_a_row": _in_a_row(first, rank, size)}
         found["exchanges"] = _exchanges(first, rank, size)
         wide = world(first, rank, size)
-        found["met"] = [_met(wide, 1001, 2_000), _met(wide, SLOT + 1, 20), _met(world(None, rank, size), 1001, 20)]
+        sizes = ((1001, 2_000), (PART, 200), (PART + 1, 200), (SLOT, 20), (SLOT + 1, 20))
+        found["met"] = [_met(wide, num, rounds) for num, rounds in sizes]
+        found["met"].append(_met(world(None, rank, size), 1001, 20))
         found["met_sent"] = [wide.sent.num, wide.sent.by_backend]
         other = board("sizes")
         found["sizes"] = _said(lambda: sum_(torch.ones(9 if rank else 8), world(other, rank, size)))

@@ -63,10 +63,12 @@ def test_a_step_is_compiled_once_for_all_its_runs(tmp_path: Path) -> None:
     assert records[0]["weights_hash"] == records[1]["weights_hash"]
 
 
-def test_a_step_on_two_ranks_is_two_graphs_and_one_model(tmp_path: Path) -> None:
-    """600 samples in batches of 65: one rank has 33 and the other 32, and the last batch is short on both. In fp64, against one rank."""
+@pytest.mark.parametrize(("num", "eager"), [(600, [3, 3]), (649, [3, 3])])
+def test_a_step_on_two_ranks_is_two_graphs_and_one_model(num: int, eager: list[int], tmp_path: Path) -> None:
+    """Samples in batches of 65: one rank has 33 and the other 32. The last batch is short on both; or on one, and then
+    both make an ordinary step: else they would end with other bits. In fp64, against eager ranks."""
     asked: dict[str, Any] = {
-        "epochs": 2, "num_train": 600, "num_test": 100, "batch": 65, "threads": 1, "precision": "fp64", "optimizer": "sgd",
+        "epochs": 2, "num_train": num, "num_test": 100, "batch": 65, "threads": 1, "precision": "fp64", "optimizer": "sgd",
         "momentum": 0.9, "clip": 0.5,
     }  # fmt: skip
     graph = paceline.run("features", out=tmp_path / "graph", on="1x2", graph="compile", graph_of="step", **asked)
@@ -74,7 +76,8 @@ def test_a_step_on_two_ranks_is_two_graphs_and_one_model(tmp_path: Path) -> None
     for record in (graph, ranks):
         assert record.completed, record.why
         explained(record)
-    assert graph["graph"]["graphs"] == 2 and graph["graph"]["eager_steps"] == 3
+    assert graph["graph"]["graphs"] == 2
+    assert [rank["graph"]["eager_steps"] for rank in graph["ranks"]] == eager
     assert graph["traffic"]["messages_per_step"] == ranks["traffic"]["messages_per_step"] == 1
     assert graph["applied"]["clip"]["steps"] == ranks["applied"]["clip"]["steps"] > 0
     ours, theirs = load_file(graph["weights"]), load_file(ranks["weights"])
@@ -92,6 +95,46 @@ def test_a_trial_decides_before_the_run(tmp_path: Path) -> None:
     assert record.spec["graph"] == record["applied"]["graph"] == "eager"
     assert record.spec["chosen"]["steps_of_the_run"] == 40
     assert [row["graph"] for row in record.spec["chosen"]["ways"]] == ["eager"]
+
+
+RAGGED = """
+import torch
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return index
+
+def model():
+    return torch.nn.Linear(1, 2)
+
+def train_data():
+    return Numbers()
+
+def test_data():
+    return Numbers()
+
+def collate(ids):
+    length = 3 if all(number < 60 for number in ids) else 4  # longer, whoever has one of the last
+    return torch.zeros(len(ids), length), torch.zeros(len(ids), dtype=torch.long)
+
+def forward(model, batch):
+    return model(batch[0].mean(1, keepdim=True))
+"""
+
+
+def test_batches_of_several_shapes_on_several_ranks_are_refused(tmp_path: Path) -> None:
+    """One rank would make an ordinary step beside the other's graphs, and they would end with different bits."""
+    task = tmp_path / "ragged.py"
+    task.write_text(RAGGED)
+    asked: dict[str, Any] = {"graph": "compile", "graph_of": "step", "batch": 8, "epochs": 2, "threads": 1}
+    alone = paceline.run(task, out=tmp_path / "alone", **asked)
+    assert alone.completed, alone.why
+    record = paceline.run(task, out=tmp_path / "run", on="1x2", **asked)
+    assert (record.outcome, record.kind) == ("failed", "mismatch")
+    assert "on several ranks every whole batch must have one shape" in str(record.why)
 
 
 SHUT = """

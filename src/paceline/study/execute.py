@@ -117,9 +117,7 @@ def conclude(spec: Spec, run: RunDir, launcher: Launcher, ended: Ended) -> Recor
 
 
 def needs_compiler(spec: Spec) -> bool:
-    """Whether the warm process gets ready for graphs. Not for a GPU's: importing the compiler asks for GPUs (seen with torch 2.11 on an
-    H200), and a process that has asked can fork nothing; ranks import it by themselves there."""
-    return spec.device == "cpu" and spec.graph in ("compile", "auto")
+    return spec.graph in ("compile", "auto")
 
 
 def _supervised(plan: Plan, run: RunDir, spec: Spec, tick: Tick | None, warm: Warm | None = None) -> Ended:

@@ -2,8 +2,8 @@
 between them. On a GPU the compiled step is recorded too, so that its kernels are started with one call.
 
 With several ranks it is two graphs with one message between them, laid out as `Replicated` lays out its own: the first ends with this
-rank's gradients and count in the message, the second begins with everybody's. So a rank whose batch is short may make an
-ordinary step while the others make theirs.
+rank's gradients and count in the message, the second begins with everybody's. Where a batch is short on one
+rank, all make an ordinary step.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from paceline.worker.transform.graph import USUALLY, Compiler, code_line
 from paceline.worker.transform.tracing import compile_traced, trace
 from paceline.worker.whole_step import STEP, Data, Insides, WholeStep
 
-# The same arithmetic on the same numbers: only the order of sums differs on a GPU, and there, with rounded factors, what is rounded.
+# The same arithmetic on the same numbers: on a GPU the order of sums differs, and where gradients are computed in another way and
+# factors are rounded, what is rounded.
 _SAME, _SAME_ROUNDED = 1e-3, 1e-2
 
 
@@ -86,7 +87,7 @@ class CompiledStep(WholeStep):
                         self._call(lambda s: body.send(s, given(s)), state),
                         self._call(lambda s: body.update(s, body.received(s)), body.after(state)),
                     ]
-        except PacelineError:
+        except (PacelineError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             raise RunFailed(_refusal(error, self.asked), kind="mismatch") from error
@@ -114,10 +115,10 @@ class CompiledStep(WholeStep):
         apart = max(
             _apart(ours[:-1], plain[:-1]), _apart(ours[-1:], plain[-1:])
         )  # the gradients, and what they count to
-        same = _SAME_ROUNDED if self.numbers.rounds else _SAME
+        same = _SAME_ROUNDED if self._instead is not None and self.numbers.rounds else _SAME
         moved = [
             name for name, one, other in zip(state["buffers"], after, theirs, strict=True)
-            if not torch.allclose(one.double(), other.double(), rtol=same, atol=same, equal_nan=True)
+            if not torch.allclose(one.double(), other.double(), rtol=_SAME, atol=_SAME, equal_nan=True)
         ]  # fmt: skip
         if apart > same or moved:
             what = f"gradients ({apart:.1g} apart)" if apart > same else f"buffers ({', '.join(moved[:3])})"
@@ -165,8 +166,10 @@ class CompiledStep(WholeStep):
             self.watch.switch("communication")
             self._wire.exchange.meet()
             self.watch.switch(STEP)
-            self._calls[1]()
-            self._wire.exchange.done()
+            try:
+                self._calls[1]()
+            finally:
+                self._wire.exchange.done()
 
     def _on_gpu(self, recorder: Recorder) -> None:
         if self._recording is not None:
@@ -231,5 +234,9 @@ def _refusal(error: BaseException, asked: str) -> str:
 def _last(error: BaseException) -> str:
     """What it fails of: the last line of a traceback that names an error. A kernel is compiled in another process, whose traceback is
     the text of this one's error."""
-    found = re.findall(r"^\s*([\w.]*(?:Error|Exception)\b.*)$", str(error), re.MULTILINE)
-    return found[-1] if found else sentence(error)
+    text = str(error)
+    found = re.findall(r"^\s*([\w.]*(?:Error|Exception)\b.*)$", text, re.MULTILINE)
+    if len(found) > 1:
+        return found[-1]
+    compilers = re.search(r"^.*\berror: .*$", text, re.MULTILINE)  # of a C++ compiler
+    return compilers[0].strip() if compilers else sentence(error)

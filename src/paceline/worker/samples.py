@@ -48,7 +48,7 @@ class Samples:
             if ids is not None:
                 start = self._starts[first]
                 place = Place(ids, self._keys, start, self._starts[first + len(self._cut[index])] - start)
-            yield piece.num_global, Fed(self._fetch(first, self._cut[index]), place)
+            yield piece.num_global, Fed(self._fetch(first, self._cut[index]), place, piece.num_global)
         self._walk.end()
 
     def _fetch(self, first: int, micro: Sequence[Ids]) -> Iterator[Micro]:

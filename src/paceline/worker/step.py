@@ -31,12 +31,12 @@ class Place:
 
 class Fed:
     """What a step is given: its micro-batches, each fetched when it is asked for, which is timed as `data`. `place` is there where the
-    data lies on the device as tensors."""
+    data lies on the device as tensors. `num_global`: the samples of all ranks in this step, where there is more than one."""
 
-    __slots__ = ("micro", "place")
+    __slots__ = ("micro", "num_global", "place")
 
-    def __init__(self, micro: Iterator[Micro], place: Place | None = None) -> None:
-        self.micro, self.place = micro, place
+    def __init__(self, micro: Iterator[Micro], place: Place | None = None, num_global: int | None = None) -> None:
+        self.micro, self.place, self.num_global = micro, place, num_global
 
     def __iter__(self) -> Iterator[Micro]:
         return self.micro

@@ -2,7 +2,7 @@
 (`compiled_step.py`) and capturing (`captured_step.py`) have in common.
 
 The first steps are ordinary ones: they make the optimizer's state, and show which types flow and which parameters are trained. A
-graph has one shape: a batch of another (the short last one of an epoch) is an ordinary step too. Both are counted.
+graph has one shape: a batch of another (the short last one of an epoch) is an ordinary step too, on all ranks. Both are counted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from paceline.base.errors import RunFailed
 from paceline.worker.course import Course
 from paceline.worker.measure.compiles import COMPILE, Compiles
 from paceline.worker.measure.tally import Sums, Tally
@@ -24,6 +25,10 @@ from paceline.worker.transform.graph import Leaf, signature
 from paceline.worker.transform.in_graph import RateInTensors, trained
 
 STEP = "step"
+_NOT_ALIKE = (
+    "{asked}: on several ranks every whole batch must have one shape, and this rank has got one of another: it would make an ordinary "
+    "step while the others run their graphs, and end with other bits; make batches alike, or use graph_of=model, or graph=eager"
+)
 Data = tuple[torch.Tensor, ...]
 
 
@@ -77,6 +82,7 @@ class WholeStep(ABC):
         self.num_eager = self.num_graph = 0
         self._moves_beta = moves_beta
         self._shape: tuple[int, tuple[Leaf, ...]] | None = None  # number of samples, and what they are in
+        self._num_global: int | None = None
         self._tally: Tally | None = None
         self._insides: Insides | None = None
         self._course: Course | None = None
@@ -91,14 +97,18 @@ class WholeStep(ABC):
         place, batch = (fed.place, None) if self.data is not None else (None, None)
         if place is None:
             micro = list(fed)
-            fed = Fed(iter(micro))
+            fed = Fed(iter(micro), None, fed.num_global)
             batch, num = micro[0][:2] if micro else (None, 0)
             shape = (num, signature(batch, asked=self.asked))
         else:
             shape = (place.num, ())
         if self._shape is None:
-            self._shape = shape  # the first batch is whole, unless the data is smaller than one
-        if shape != self._shape or self.num_eager < self.num_first or not shape[0]:
+            self._shape, self._num_global = shape, fed.num_global  # whole, unless the data is smaller than one batch
+        # All ranks or none: the same update, compiled and not, differs in its last bits, and they would train several models.
+        short = fed.num_global != self._num_global
+        if shape != self._shape and not short and self.eager.sharding.meets:
+            raise RunFailed(_NOT_ALIKE.format(asked=self.asked), kind="mismatch")
+        if shape != self._shape or short or self.num_eager < self.num_first or not shape[0]:
             self.watch.switch(STEP)
             self._ordinary(fed, tally)
             return

@@ -32,6 +32,7 @@ _LIBRARIES = ("torch", "torch._dynamo", "paceline.worker.jobs")  # the last brin
 _FOR_GRAPHS = ("torch._inductor.compile_fx", "torch.fx.experimental.proxy_tensor")
 # numpy's OpenBLAS makes its threads when it is loaded; under each of these names, by how it was built.
 _SET_THREADS = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads", "openblas_set_num_threads")
+_GPUS = ("/dev/nvidiactl", "/dev/kfd")  # what the drivers of NVIDIA and AMD show
 _NOT_INITIALIZED = 3  # what libcuda answers before anybody called cuInit
 
 
@@ -47,9 +48,10 @@ def load(names: tuple[str, ...]) -> None:
 
 def warm(*, for_graphs: bool) -> None:
     """What each process would do by itself: imports; for graphs also what torch's compiler finds out once in every process, by
-    trying the machine's C++ compiler (a second, the first time ten and more) and by reading its own source (a quarter of one)."""
+    trying the machine's C++ compiler (a second, the first time ten and more) and by reading its own source (a quarter of one). Not on a
+    machine with a GPU: importing the compiler asks for it (seen with torch 2.11 on an H200), and whoever asked can fork nothing."""
     load(_LIBRARIES)
-    if for_graphs:
+    if for_graphs and not any(Path(device).exists() for device in _GPUS):
         load(_FOR_GRAPHS)
         importlib.import_module("torch._inductor.cpu_vec_isa").pick_vec_isa()
         importlib.import_module("torch._inductor.codecache").torch_key()

@@ -22,7 +22,7 @@ import pytest
 import torch
 import torch._dynamo
 from torch._dynamo.exc import BackendCompilerFailed
-from torch._inductor.exc import InductorError
+from torch._inductor.exc import CppCompileError, InductorError
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
@@ -388,19 +388,24 @@ def test_what_a_trace_would_lose_is_refused(net: Callable[[], torch.nn.Module], 
     assert failed.value.kind == "mismatch"
 
 
-def test_a_kernel_that_cannot_be_compiled_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+OF_TRITON = "in a subprocess:\nName=triton_0\nTraceback (most recent call last):\n  File ...\nValueError('Scalar is out of range')\n"
+OF_GCC = "C++ compile error\n\nCommand:\ng++ x.cpp\n\nOutput:\nx.cpp: In function:\nx.cpp:3:1: error: no omp.h\nx.cpp:4: error: x\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [(RuntimeError(OF_TRITON), "ValueError('Scalar is out of range')"), (CppCompileError(["g++"], OF_GCC), "x.cpp:3:1: error: no omp.h")],
+)  # fmt: skip
+def test_a_kernel_that_cannot_be_compiled_says_why(error: Exception, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not that the task decides something in Python: it was traced. What a kernel fails of is said in another process."""
-    text = "in a subprocess:\nName=triton_poi_0\nTraceback (most recent call last):\n  File ...\nValueError('Scalar is out of range')\n"
 
     def fails(*_: Any, **__: Any) -> Any:
-        raise InductorError(RuntimeError(text), None)
+        raise InductorError(error, None)
 
     monkeypatch.setattr("paceline.worker.compiled_step.compile_traced", fails)
     with pytest.raises(RunFailed) as failed:
         by_place(made("step"), epochs=1)
-    assert str(failed.value.why).endswith(
-        "fails on the graph of the step: ValueError('Scalar is out of range'); use graph_of=model, or graph=eager"
-    )
+    assert str(failed.value.why).endswith(f"fails on the graph of the step: {why}; use graph_of=model, or graph=eager")
 
 
 def test_a_number_that_the_task_counts_is_refused() -> None:

@@ -69,23 +69,26 @@ class Tally:
         the last time, so that nobody has to be told again."""
         if world.size == 1:
             return self
+        known = names is not None
         if names is None:
             told = spread_json(self.names, world)
             assert isinstance(told, list)
             names = told
-        if self.num and sorted(names) != sorted(self.names):
+        others = bool(self.num) and sorted(names) != sorted(self.names)
+        if others and not known:
             raise RunFailed(
-                f"rank {world.rank} has scores {sorted(self.names)}, rank 0 has or had {sorted(names)}: a task must give the same ones "
-                "on every rank and in every epoch",
-                kind="task",
+                f"rank {world.rank} has scores {sorted(self.names)}, rank 0 has {sorted(names)}", kind="task"
             )
         zero = torch.zeros((), dtype=torch.float64)
         rows = [self._sums.get(name, zero) for name in names] + [self._counts.get(name, zero) for name in names]
-        message = torch.stack([row.cpu() for row in rows] + [torch.tensor(float(self.num), dtype=torch.float64)])
+        ends = [torch.tensor(float(value), dtype=torch.float64) for value in (self.num, others)]
+        message = torch.stack([row.cpu() for row in rows] + ends)
         sum_(message, world)
+        if message[-1]:  # some rank has other names than the last time: all of them ask again
+            return self.over(world)
         total = Tally()
         total.add(
-            {name: (message[i], message[len(names) + i]) for i, name in enumerate(names)}, int(message[-1].item())
+            {name: (message[i], message[len(names) + i]) for i, name in enumerate(names)}, int(message[-2].item())
         )
         return total
 

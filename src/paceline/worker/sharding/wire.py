@@ -1,7 +1,6 @@
 """The message of `Replicated` as a graph reads and writes it: the same layout in the same order, made of tensors alone.
 
-So a rank that makes an ordinary step and a rank whose step is a graph understand each other. The graph writes each gradient to its
-place in the message, and sums what all ranks wrote while it updates its weights.
+The graph writes each gradient to its place in the message, and sums what all ranks wrote while it updates its weights.
 """
 
 from __future__ import annotations

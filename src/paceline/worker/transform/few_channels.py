@@ -13,9 +13,8 @@ import torch
 from torch.nn import functional
 
 _aten = torch.ops.aten
-MOST_TAPS = (
-    36  # input channels x kernel: each input is copied once for every tap, so with more of them the copies cost more
-)
+MOST_TAPS = 36  # input channels x kernel: each input is copied once for every tap, so more of them cost more
+MOST_BYTES = 1 << 28  # of those copies: a step must not need much more memory than without a graph
 
 
 def _backward(
@@ -23,8 +22,9 @@ def _backward(
     dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int, wanted: Sequence[bool],
 ) -> Any:  # fmt: skip
     """In the place of torch's operator of the same arguments; the gradients of input and bias stay torch's own."""
-    few = weight.dim() == 4 == 2 * len(stride) and weight[0].numel() <= MOST_TAPS
-    if not (wanted[1] and few and groups == 1 and not transposed):
+    plane = weight.dim() == 4 and len(stride) == len(padding) == len(dilation) == 2 and groups == 1 and not transposed
+    few = plane and weight[0].numel() <= MOST_TAPS
+    if not (wanted[1] and few and gradient[:, 0].numel() * weight[0].numel() * x.element_size() <= MOST_BYTES):
         return NotImplemented
     inputs = biases = None
     if wanted[0]:

@@ -107,9 +107,9 @@ class Board:
         self.num += 1
 
     def rooms(self, num: int, dtype: torch.dtype) -> list[Room] | None:
-        """The slots of all ranks, for a message of this size; None where it does not fit into one."""
+        """The slots of all ranks, for a message of this size; None where it is summed in parts: then slots change while it is read."""
         width = _WIDTHS.get(dtype)
-        if width is None or num * width > SLOT_BYTES:
+        if width is None or num * width > PART_BYTES:
             return None
         return [Room(self._memory.view[start : start + num * width], dtype) for start in self._slots]
 

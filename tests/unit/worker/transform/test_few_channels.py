@@ -79,8 +79,19 @@ def test_the_gradients_are_torchs(made: dict[str, Any]) -> None:
         torch.nn.Conv2d(4, 4, 3, groups=2),
         torch.nn.ConvTranspose2d(1, 4, 3),
         torch.nn.Conv2d(1, 4, 7),
+        torch.nn.Conv1d(1, 4, 3),
     ],
 )
 def test_others_stay_torchs(conv: torch.nn.Module) -> None:
-    graph, _ = traced(torch.randn(2, int(getattr(conv, "in_channels")), 12, 12), conv)  # noqa: B009 - of several classes
+    places = (12,) if isinstance(conv, torch.nn.Conv1d) else (12, 12)
+    graph, _ = traced(torch.randn(2, int(getattr(conv, "in_channels")), *places), conv)  # noqa: B009 - of several classes
     assert products(graph) == 0
+
+
+def test_copies_that_would_take_much_memory_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, conv = torch.randn(2, 1, 12, 12), torch.nn.Conv2d(1, 4, 3, padding=1)
+    copies = 2 * 9 * 144 * 4
+    monkeypatch.setattr("paceline.worker.transform.few_channels.MOST_BYTES", copies)
+    assert products(traced(x, conv)[0]) == 1
+    monkeypatch.setattr("paceline.worker.transform.few_channels.MOST_BYTES", copies - 1)
+    assert products(traced(x, conv)[0]) == 0
