@@ -124,8 +124,10 @@ def test_pinned_ranks_have_cores_of_their_own(tmp_path: Path) -> None:
     assert [rank["cores"] for rank in run["ranks"]] == [cores[:1], cores[1:2]]
 
 
+@pytest.mark.alone
 def test_a_machine_holds_data_once(tmp_path: Path) -> None:
-    """Four ranks with 123 MB of features and with hardly any: what all of them hold grows by the data once, not four times."""
+    """Four ranks with 123 MB of features and with hardly any: what all of them hold grows by the data once, not four times. With nothing
+    beside them: of torch's own pages each has a share, which other processes that have torch make smaller."""
     runs = {
         num: paceline.run(
             "features", on="1x4", out=tmp_path / str(num), steps=2, threads=1, num_train=num, num_test=100
