@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch import nn
 
 from paceline.base.errors import RunFailed
+from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.replicate import Replicated
 from paceline.worker.world.collectives import Exchange, carried, sum_
 from paceline.worker.world.join import World
@@ -70,8 +71,8 @@ def _in_a_row(board: Board, rank: int, size: int) -> float:
 
 
 def _met(here: World, num: int, rounds: int) -> list[int]:
-    """Rounds that came out wrong: messages that are read where the others wrote them, by ranks that run ahead or fall behind; in every
-    third round a rank makes an ordinary sum, as one with a short batch does."""
+    """Rounds that came out wrong: messages that are read where the others wrote them, by ranks that run ahead or fall behind (the
+    sleeps); in every third round a rank makes an ordinary sum, in the same slots."""
     exchange, wrong = Exchange(num, torch.float32, here), list[int]()
     first, rest = exchange.own.cut([1, num - 1])
     for number in range(rounds):
@@ -91,6 +92,21 @@ def _met(here: World, num: int, rounds: int) -> list[int]:
         if not total.eq(want).all():
             wrong.append(number)
     return wrong
+
+
+def _names(here: World) -> dict[str, Any]:
+    """Scores over all ranks with the names of the last time: the same ones, then others."""
+
+    def tally(*names: str) -> Tally:
+        made = Tally()
+        made.add({name: (torch.tensor(float(here.rank + 1)), torch.tensor(1.0)) for name in names}, 1)
+        return made
+
+    first = tally("a").over(here)
+    return {
+        "same": tally("a").over(here, first.names).means(),
+        "changed": tally("a", "b").over(here, first.names).means(),
+    }
 
 
 class Odd(nn.Module):
@@ -157,6 +173,7 @@ def one_rank(rank: int, size: int, folder: Path) -> None:
         found["met"] = [_met(wide, num, rounds) for num, rounds in sizes]
         found["met"].append(_met(world(None, rank, size), 1001, 20))
         found["met_sent"] = [wide.sent.num, wide.sent.by_backend]
+        found["names"] = _names(world(None, rank, size))
         other = board("sizes")
         found["sizes"] = _said(lambda: sum_(torch.ones(9 if rank else 8), world(other, rank, size)))
         late = board("late", timeout_s=60)

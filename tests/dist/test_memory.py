@@ -63,6 +63,14 @@ def test_messages_are_read_where_they_were_written(seen: dict[int, list[Seen]], 
 
 
 @pytest.mark.parametrize("size", SIZES)
+def test_names_of_scores_are_agreed_on_once_and_again_when_they_change(seen: dict[int, list[Seen]], size: int) -> None:
+    mean = (size + 1) / 2
+    for rank in seen[size]:
+        names = rank["names"]
+        assert names["same"] == {"a": mean} and names["changed"] == {"a": mean, "b": mean}
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_gradients_are_those_through_gloo(seen: dict[int, list[Seen]], size: int) -> None:
     for rank in seen[size]:
         memory, gloo = rank["exchanges"]["memory"], rank["exchanges"]["gloo"]

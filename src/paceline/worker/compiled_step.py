@@ -2,8 +2,8 @@
 between them. On a GPU the compiled step is recorded too, so that its kernels are started with one call.
 
 With several ranks it is two graphs with one message between them, laid out as `Replicated` lays out its own: the first ends with this
-rank's gradients and count in the message, the second begins with everybody's. Where a batch is short on one
-rank, all make an ordinary step.
+rank's gradients and count in the message, the second begins with everybody's. Where a batch is short on one rank, all make
+an ordinary step.
 """
 
 from __future__ import annotations
@@ -159,10 +159,9 @@ class CompiledStep(WholeStep):
             self._on_gpu(self._recorder)
             return
         with torch.no_grad():
-            if self._wire is None:
-                self._calls[0]()
-                return
             self._calls[0]()
+            if self._wire is None:
+                return
             self.watch.switch("communication")
             self._wire.exchange.meet()
             self.watch.switch(STEP)
