@@ -37,7 +37,7 @@ HERE = Path(__file__).parent
 STEP = ("graph=compile", "graph_of=step")
 
 # Paceline's fastest settings for each task. On a GPU torch lets convolutions round to TF32 unless it is told not to, so the others'
-# do; our fp32 is fp32, and tf32 rounds the factors of all products.
+# do; our fp32 is fp32. Where ours is tf32, which rounds the factors of all products, theirs is too.
 TF32 = "precision=tf32"
 FASTEST: dict[str, dict[str, tuple[str, ...]]] = {
     "cpu": {"features": STEP, "mnist-convnet": (*STEP, "kernel=fused"), "cifar-cnn": STEP},
@@ -88,6 +88,7 @@ def command(name: str, task: str, seed: int, asked: argparse.Namespace, out: Pat
     if name in PEERS:
         file = name if PEERS[name] is None else f"{name}_"
         more = {"task": task, "params": contest.params, "data": data, "epochs": epochs, "steps": asked.steps}
+        more["tf32"] = TF32 in settings_of(task, asked)
         return [
             sys.executable,
             str(HERE / "peers" / f"{file}.py"),

@@ -30,7 +30,8 @@ _TEST_BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The same of everybody. `steps` ends the training early; `decay` multiplies the rate after each epoch."""
+    """The same of everybody. `steps` ends the training early; `decay` multiplies the rate after each epoch; `tf32` lets a GPU round
+    the factors of matrix products too, as torch lets it those of convolutions unless it is told not to."""
 
     task: str
     params: dict[str, Any]
@@ -45,6 +46,7 @@ class Asked:
     lr: float
     weight_decay: float
     decay: float
+    tf32: bool
 
 
 class Order(Sampler[int]):
@@ -121,6 +123,8 @@ def ground() -> Ground:
     """From the one argument, which is JSON. Seeds are set where Paceline sets them, so the weights at the start are its weights."""
     asked = Asked(**json.loads(sys.argv[1]))
     torch.set_num_threads(asked.threads)
+    if asked.tf32:
+        torch.set_float32_matmul_precision("high")
     task = load_task(asked.task, asked.params, asked.data)
     seed_everything(asked.seed)
     train_x, train_y = task.train_data()
