@@ -31,6 +31,7 @@ from paceline.worker.transform.beside import steady
 from paceline.worker.transform.few_channels import FEW_CHANNELS
 from paceline.worker.transform.formulas import Corrections
 from paceline.worker.transform.graph import USUALLY, Compiler, code_line
+from paceline.worker.transform.small_products import SMALL_PRODUCTS
 from paceline.worker.transform.tracing import compile_traced, trace
 from paceline.worker.whole_step import STEP, Data, Insides, WholeStep
 
@@ -52,7 +53,7 @@ class CompiledStep(WholeStep):
         self._compiler = compiler
         device = next(whole.parameters()).device
         self._recorder = Recorder(device) if device.type == "cuda" else None
-        self._instead = FEW_CHANNELS if device.type == "cuda" else None
+        self._instead = {**FEW_CHANNELS, **SMALL_PRODUCTS} if device.type == "cuda" else None
         self._recording: torch.cuda.CUDAGraph | None = None
         self.draws_on_host = device.type == "cuda"
         # alone, the gradients go straight into the update

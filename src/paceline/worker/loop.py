@@ -8,13 +8,14 @@ from paceline.base.errors import RunFailed
 from paceline.records.events import Epoch, Mark
 from paceline.records.split import COMMUNICATION
 from paceline.records.steady import WARMUP_STEPS
+from paceline.spec.run import Spec
 from paceline.worker.assemble import Parts
 from paceline.worker.evaluate import evaluate
 from paceline.worker.measure.clock import wall
 from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import Tally, finite
 from paceline.worker.samples import Samples
-from paceline.worker.tasks.order import epoch_order, training_pieces
+from paceline.worker.tasks.order import Piece, epoch_order, training_pieces
 from paceline.worker.tasks.task import users_code
 
 _TRAINING = ("data", "forward", "backward", COMMUNICATION, "optimizer", "step")
@@ -22,15 +23,14 @@ _TRAINING = ("data", "forward", "backward", COMMUNICATION, "optimizer", "step")
 
 def train(parts: Parts, observe: Observer) -> Tally:
     """Train as long as the spec says, evaluating after every epoch and at the end; the last test tally comes back."""
-    spec, watch, share = parts.spec, parts.watch, parts.sharding.share
+    spec, watch = parts.spec, parts.watch
     pace = _Pace(parts, observe)
     parts.model.train()
+    watch.switch("data")
+    coming = _pieces(parts, 0, pace.iteration)
     for epoch in itertools.count():
         watch.switch("data")
-        order = epoch_order(parts.train.num, seed=spec.seed, epoch=epoch, shuffle=spec.shuffle)
-        pieces = training_pieces(order, batch=spec.batch, rank=share.index, world_size=share.num)
-        if spec.steps is not None:
-            pieces = pieces[: spec.steps - pace.iteration]
+        pieces = coming
         with users_code(parts.task.name, parts.task.source):
             samples = Samples(
                 parts.train, parts.task, pieces, watch, parts.world.device,
@@ -44,6 +44,10 @@ def train(parts: Parts, observe: Observer) -> Tally:
                     else:
                         parts.step(fed, pace.window)
                 pace.after_step(epoch, num_global)
+        last = _is_last(spec, epoch, pace.iteration)
+        if not last:  # now, while a GPU is still busy with the steps it was given: the mark waits for it
+            watch.switch("data")
+            coming = _pieces(parts, epoch + 1, pace.iteration)
         pace.mark(epoch)
         _write(observe, parts, "train", epoch, pace, pace.epoch, seen=sum(piece.num_global for piece in pieces))
         watch.switch("evaluation")
@@ -53,12 +57,22 @@ def train(parts: Parts, observe: Observer) -> Tally:
         parts.memory.evaluating(False)
         _write(observe, parts, "test", epoch, pace, local, total=total)
         pace.epoch = Tally()
-        if (spec.epochs is not None and epoch + 1 >= spec.epochs) or (
-            spec.steps is not None and pace.iteration >= spec.steps
-        ):
+        if last:
             parts.arrivals.exchange()
             return total
     raise AssertionError("unreachable: the loop above returns")
+
+
+def _pieces(parts: Parts, epoch: int, done: int) -> list[Piece]:
+    """The steps of an epoch, after `done` in the epochs before it."""
+    spec, share = parts.spec, parts.sharding.share
+    order = epoch_order(parts.train.num, seed=spec.seed, epoch=epoch, shuffle=spec.shuffle)
+    pieces = training_pieces(order, batch=spec.batch, rank=share.index, world_size=share.num)
+    return pieces if spec.steps is None else pieces[: spec.steps - done]
+
+
+def _is_last(spec: Spec, epoch: int, done: int) -> bool:
+    return (spec.epochs is not None and epoch + 1 >= spec.epochs) or (spec.steps is not None and done >= spec.steps)
 
 
 class _Pace:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +13,8 @@ Ids = NDArray[np.int64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One rank's part of one batch; `num_global` is what all ranks together see in it."""
+class Piece(NamedTuple):
+    """One rank's part of one batch; `num_global` is what all ranks together see in it. A tuple: an epoch has thousands of them."""
 
     ids: Ids
     num_global: int
@@ -31,11 +29,13 @@ def epoch_order(num: int, *, seed: int, epoch: int, shuffle: bool) -> Ids:
 
 def training_pieces(order: Ids, *, batch: int, rank: int, world_size: int) -> list[Piece]:
     """Global batches cut from the order, each split over ranks; the last may be short, and a rank may get nothing of it."""
-    pieces: list[Piece] = []
-    for start in range(0, len(order), batch):
-        ids = order[start : start + batch]
-        low, high = share(len(ids), rank=rank, world_size=world_size)
-        pieces.append(Piece(ids[low:high], len(ids)))
+    low, high = share(batch, rank=rank, world_size=world_size)
+    short = len(order) % batch
+    end = len(order) - short
+    pieces = [Piece(order[start + low : start + high], batch) for start in range(0, end, batch)]
+    if short:
+        low, high = share(short, rank=rank, world_size=world_size)
+        pieces.append(Piece(order[end + low : end + high], short))
     return pieces
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +10,7 @@ import torch
 from paceline.worker.transform.few_channels import FEW_CHANNELS
 from paceline.worker.transform.tracing import Traced, trace
 
-
-@pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Said out loud: left to itself torch writes where it is into the environment."""
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("compiled")
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
-        yield folder
+pytestmark = pytest.mark.usefixtures("compiled_elsewhere")
 
 
 def traced(x: torch.Tensor, conv: torch.nn.Module) -> tuple[Traced, dict[str, Any]]:
