@@ -76,6 +76,14 @@ class Failed(Exception):
     """A contestant ended without a result."""
 
 
+class Interrupted(Exception):
+    """By Ctrl-C. `rows`: what the repeats before it found, if there was one."""
+
+    def __init__(self, rows: dict[str, Any] | None) -> None:
+        super().__init__()
+        self.rows = rows
+
+
 def command(name: str, task: str, seed: int, asked: argparse.Namespace, out: Path) -> list[str]:
     """What is started. A number of epochs or steps, everything that is trained with, and nothing left to a default."""
     contest = CONTESTS[task]
@@ -175,26 +183,42 @@ def compare(task: str, asked: argparse.Namespace, folder: Path) -> dict[str, Any
     rows |= {name: {"skipped": "not asked for (--contestants)"} for name in NAMES if name not in asked.contestants}
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES if name not in rows}
     for turn in range(asked.repeats):
-        for name in order(list(runs), turn):
-            if name in rows:
-                continue
-            try:
-                found = train(name, task, SEED + turn, asked, folder)
-            except Failed as error:
-                rows[name] = {"failed": str(error)}
-                say(f"{task} {turn + 1}/{asked.repeats} {name}: {error}")
-                continue
-            runs[name].append(found)
-            say(
-                f"{task} {turn + 1}/{asked.repeats} {name}: {found['rate']:,.0f} samples/s, {found['accuracy']:.2%}, "
-                f"{found['wall_s']:.1f} s in all"
-            )
+        try:
+            _round(task, turn, asked, folder, runs, rows)
+        except KeyboardInterrupt:
+            runs = {name: found[:turn] for name, found in runs.items()}  # repeats in which everybody ran
+            raise Interrupted(_rows(task, asked, runs, rows) if turn else None) from None
+    return _rows(task, asked, runs, rows)
+
+
+def _rows(
+    task: str, asked: argparse.Namespace, runs: dict[str, list[dict[str, Any]]], rows: dict[str, Any]
+) -> dict[str, Any]:
     base = runs["plain"] if "plain" not in rows else None
     for name in runs:
         if name not in rows:
             rows[name] = summary(runs[name], base, batch=asked.batch)
     rows["paceline"]["settings"] = list(settings_of(task, asked))
     return {name: rows[name] for name in NAMES}
+
+
+def _round(
+    task: str, turn: int, asked: argparse.Namespace, folder: Path, runs: dict[str, list[dict[str, Any]]], rows: dict[str, Any]
+) -> None:  # fmt: skip
+    for name in order(list(runs), turn):
+        if name in rows:
+            continue
+        try:
+            found = train(name, task, SEED + turn, asked, folder)
+        except Failed as error:
+            rows[name] = {"failed": str(error)}
+            say(f"{task} {turn + 1}/{asked.repeats} {name}: {error}")
+            continue
+        runs[name].append(found)
+        say(
+            f"{task} {turn + 1}/{asked.repeats} {name}: {found['rate']:,.0f} samples/s, {found['accuracy']:.2%}, "
+            f"{found['wall_s']:.1f} s in all"
+        )
 
 
 def summary(runs: Sequence[dict[str, Any]], plain: Sequence[dict[str, Any]] | None, *, batch: int) -> dict[str, Any]:
@@ -271,7 +295,15 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     asked = arguments()
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
-        tasks = {task: compare(task, asked, Path(folder)) for task in asked.tasks}
+        tasks: dict[str, Any] = {}
+        for task in asked.tasks:
+            try:
+                tasks[task] = compare(task, asked, Path(folder))
+            except Interrupted as error:
+                say(f"{task}: interrupted; what counts are the repeats in which everybody ran")
+                if error.rows is not None:
+                    tasks[task] = error.rows
+                break
     result: dict[str, Any] = {
         "schema": 1,
         "baseline": "plain",
@@ -292,7 +324,7 @@ def main() -> None:
         print(markdown(result))
     else:
         terminal(result)
-    if any("failed" in row for rows in tasks.values() for row in rows.values()):
+    if len(tasks) < len(asked.tasks) or any("failed" in row for rows in tasks.values() for row in rows.values()):
         raise SystemExit(1)
 
 

@@ -83,7 +83,7 @@ def _ratio(row: dict[str, Any]) -> str:
         return word
     if "ratio" not in row:
         return "-"
-    interval = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
+    interval = f" (n = {row['n']})" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
     return f"{row['ratio']:.2f}x{interval}"
 
 

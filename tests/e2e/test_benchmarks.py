@@ -71,6 +71,28 @@ def test_all_contestants_train_the_same() -> None:
     assert found["hardware"]["cores"] and found["versions"]["torch"] and found["n"] == 1
 
 
+def test_interrupted_it_keeps_the_repeats_in_which_everybody_ran(
+    train: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = train.arguments(["--repeats", "3", "--contestants", "plain,paceline"])
+    coming = iter([100.0, 300.0, 100.0])  # the fourth run, Paceline's second, is interrupted
+
+    def run(name: str, task: str, *_: object) -> dict[str, object]:
+        rate = next(coming, None)
+        if rate is None:
+            raise KeyboardInterrupt
+        return {"rate": rate, "accuracy": 0.5, "loss": 1.0, "steps": 9, "seconds": 1.0, "test_num": 10, "wall_s": 1.0}
+
+    monkeypatch.setattr(train, "train", run)
+    with pytest.raises(train.Interrupted) as caught:
+        train.compare("features", asked, tmp_path)
+    assert caught.value.rows["paceline"]["ratio"] == pytest.approx(3.0)
+    assert [caught.value.rows[name]["n"] for name in ("plain", "paceline")] == [1, 1]
+    with pytest.raises(train.Interrupted) as caught:
+        train.compare("features", asked, tmp_path)
+    assert caught.value.rows is None
+
+
 def test_tables_hold_what_is_there_and_what_is_not(train: ModuleType) -> None:
     row = {"rate": 1234.5, "accuracy": 0.951, "ratio": 4.2, "low": 4.0, "high": 4.4, "settings": ["graph=auto"]}
     rows = {
