@@ -25,7 +25,7 @@ from torch import nn
 from paceline.base.errors import RunFailed
 from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.replicate import Replicated
-from paceline.worker.world.collectives import Exchange, carried, sum_
+from paceline.worker.world.collectives import Exchange, carried, spread, sum_
 from paceline.worker.world.join import World
 from paceline.worker.world.shared_sum import PART_BYTES, SLOT_BYTES, Board
 
@@ -109,6 +109,21 @@ def _names(here: World) -> dict[str, Any]:
     }
 
 
+def _words(here: World) -> dict[str, Any]:
+    """What one rank has, on every rank, in several types; a long one goes through the backend."""
+    assert here.board is not None
+    short = [torch.tensor(7 - (1 << 60)), torch.tensor([True, False]), torch.tensor([0.1, float("nan")], dtype=torch.bfloat16)]
+    wrong, before = list[str](), here.board.num
+    for src in range(here.size):
+        for want in short:
+            got = spread(want.clone() if here.rank == src else torch.zeros_like(want), here, src=src)
+            if got.view(torch.uint8 if got.dim() else got.dtype).ne(want.view(torch.uint8 if got.dim() else got.dtype)).any():
+                wrong.append(f"{want} of rank {src}")
+    through_memory, long = here.board.num - before, torch.arange(1 << 14)
+    same = spread(long.clone() if here.rank == 0 else torch.zeros_like(long), here).equal(long)
+    return {"wrong": wrong, "through_memory": through_memory, "long": same, "after_long": here.board.num - before}
+
+
 class Odd(nn.Module):
     """Of its layers one is used by nobody, one by rank 0 only, and a table has sparse gradients."""
 
@@ -168,6 +183,7 @@ def one_rank(rank: int, size: int, folder: Path) -> None:
         first = board("sums")
         found |= {"sums": _sums(first, rank, size), "in_a_row": _in_a_row(first, rank, size)}
         found["exchanges"] = _exchanges(first, rank, size)
+        found["words"] = _words(world(first, rank, size))
         wide = world(first, rank, size)
         sizes = ((1001, 2_000), (PART, 200), (PART + 1, 200), (SLOT, 20), (SLOT + 1, 20))
         found["met"] = [_met(wide, num, rounds) for num, rounds in sizes]

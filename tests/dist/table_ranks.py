@@ -110,7 +110,7 @@ class Ranks:
         for number in range(num):
             piece = pieces[number % len(pieces)]
             micro = micro_pieces(piece, parts.spec.accumulate)
-            fetched = batches(parts.train, [replace(piece, ids=ids) for ids in micro])
+            fetched = batches(parts.train, [piece._replace(ids=ids) for ids in micro])
             fed = [
                 (batch, len(ids), index + 1 == len(micro))
                 for index, (batch, ids) in enumerate(zip(fetched, micro, strict=True))

@@ -55,6 +55,14 @@ def test_sums_are_those_of_the_ranks_in_order(seen: dict[int, list[Seen]], size:
 
 
 @pytest.mark.parametrize("size", SIZES)
+def test_a_short_word_goes_through_memory_and_is_the_same_to_the_bit(seen: dict[int, list[Seen]], size: int) -> None:
+    for rank in seen[size]:
+        words = rank["words"]
+        assert words["wrong"] == [] and words["long"]
+        assert words["through_memory"] == words["after_long"] == 3 * size, "the long one went through the backend"
+
+
+@pytest.mark.parametrize("size", SIZES)
 def test_messages_are_read_where_they_were_written(seen: dict[int, list[Seen]], size: int) -> None:
     """By whoever sums them by itself, beside ranks that make an ordinary sum; through memory, in pieces, and through gloo."""
     for rank in seen[size]:

@@ -22,11 +22,17 @@ _STAND_IN = Piece(np.zeros(1, dtype=np.int64), 0)
 
 
 def evaluate(
-    whole: Whole, feed: Feed, spec: Spec, sharding: Sharding, numbers: Numbers, world: World
+    whole: Whole,
+    feed: Feed,
+    spec: Spec,
+    sharding: Sharding,
+    numbers: Numbers,
+    world: World,
+    names: list[str] | None = None,
 ) -> tuple[Tally, Tally]:
     """(this rank's tally, everybody's). The model is one model first: running statistics are reconciled by the spec's rule.
 
-    It is scored in the format of its weights, which under mixed precision is fp32.
+    It is scored in the format of its weights, which under mixed precision is fp32. `names`: of the scores, as the last time.
     """
     sharding.one_model()
     reconcile(whole.model, world, rule=spec.buffers)
@@ -44,7 +50,7 @@ def evaluate(
                 local.add({LOSS: (loss, count), **task.score_sums(outputs, batch, num)}, num)
     settle(world.device)
     whole.model.train(was_training)
-    total = local.over(world) if sharding.share.num > 1 else local
+    total = local.over(world, names) if sharding.share.num > 1 else local
     if total.num != feed.num:
         raise RunFailed(f"evaluated {total.num} of {feed.num} test samples: the score would be wrong", kind="inexact")
     return local, total

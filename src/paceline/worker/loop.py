@@ -25,6 +25,7 @@ def train(parts: Parts, observe: Observer) -> Tally:
     """Train as long as the spec says, evaluating after every epoch and at the end; the last test tally comes back."""
     spec, watch = parts.spec, parts.watch
     pace = _Pace(parts, observe)
+    scores: list[str] | None = None  # of the test data, once all ranks have agreed on their names
     parts.model.train()
     watch.switch("data")
     coming = _pieces(parts, 0, pace.iteration)
@@ -53,7 +54,8 @@ def train(parts: Parts, observe: Observer) -> Tally:
         watch.switch("evaluation")
         parts.memory.evaluating(True)
         with users_code(f"{parts.task.name} (evaluation)", parts.task.source):
-            local, total = evaluate(parts.whole, parts.test, spec, parts.sharding, parts.numbers, parts.world)
+            local, total = evaluate(parts.whole, parts.test, spec, parts.sharding, parts.numbers, parts.world, scores)
+        scores = total.names
         parts.memory.evaluating(False)
         _write(observe, parts, "test", epoch, pace, local, total=total)
         pace.epoch = Tally()

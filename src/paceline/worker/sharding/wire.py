@@ -22,17 +22,21 @@ class Wire:
         self._dtype = torch.float32
         for parameter in self._dense:
             self._dtype = torch.promote_types(self._dtype, parameter.dtype)
-        sizes = [*(parameter.numel() for parameter in self._dense), len(self._dense) + 1]
+        sizes = [*(parameter.numel() for parameter in self._dense), len(self._dense), 1]
         self.exchange = Exchange(sum(sizes), self._dtype, replicated.world)
-        self.pieces = self.exchange.own.cut(sizes)  # the last: who was used, and the count
+        self.pieces = self.exchange.own.cut(sizes)  # the last two: who was used, and the count
 
     def write(self, gradients: Mapping[int, torch.Tensor | None], count: Any, pieces: Sequence[torch.Tensor]) -> None:
         """Inside a graph; `gradients` by the id of their parameter."""
         found = [gradients.get(id(parameter)) for parameter in self._dense]
-        for piece, gradient in zip(pieces, found, strict=False):
+        *places, used, counted = pieces
+        for piece, gradient in zip(places, found, strict=True):
             piece.copy_(torch.zeros_like(piece) if gradient is None else gradient.reshape(-1).to(self._dtype))
-        flags = [pieces[-1].new_full((1,), float(gradient is not None)) for gradient in found]
-        pieces[-1].copy_(torch.cat([*flags, torch.as_tensor(count).to(self._dtype).reshape(1)]))
+        if any(gradient is None for gradient in found):
+            used.copy_(torch.cat([used.new_full((1,), float(gradient is not None)) for gradient in found]))
+        else:
+            used.fill_(1.0)  # as one number: torch's compiler makes a kernel's argument of each that is put together
+        counted.copy_(torch.as_tensor(count).to(self._dtype).reshape(1))
 
     def read(self, messages: Sequence[torch.Tensor], parameters: Sequence[torch.nn.Parameter]) -> list[torch.Tensor]:
         """Inside a graph: the mean's gradients of these parameters. Summed in the order of the ranks, each parameter by itself, so
