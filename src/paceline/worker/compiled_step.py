@@ -32,12 +32,17 @@ from paceline.worker.transform.few_channels import FEW_CHANNELS
 from paceline.worker.transform.formulas import Corrections
 from paceline.worker.transform.graph import USUALLY, Compiler, code_line
 from paceline.worker.transform.small_products import SMALL_PRODUCTS
-from paceline.worker.transform.tracing import compile_traced, trace
+from paceline.worker.transform.tracing import compile_traced, trace, written_twice
 from paceline.worker.whole_step import STEP, Data, Insides, WholeStep
 
 # The same arithmetic on the same numbers: on a GPU the order of sums differs, and where gradients are computed in another way and
 # factors are rounded, what is rounded.
 _SAME, _SAME_ROUNDED = 1e-3, 1e-2
+_IN_ONE_PLACE = (
+    "{asked}: a tensor that the step changes (a weight, a buffer) lies in the same memory as another one that it uses, such as a view of a "
+    "weight that the model keeps: torch's compiler takes them for separate; make the view where it is used, or use graph_of=model, or "
+    "graph=eager"
+)
 
 
 class CompiledStep(WholeStep):
@@ -139,8 +144,9 @@ class CompiledStep(WholeStep):
 
     def _call(self, body: Callable[[State], None], state: State) -> Callable[[], Any]:
         traced = trace(body, state, self._instead)
-        call, inputs = compile_traced(traced, backend=self._compiler.backend), traced.inputs
-        return lambda: call(*inputs)
+        if written_twice(traced):
+            raise RunFailed(_IN_ONE_PLACE.format(asked=self.asked), kind="mismatch")
+        return compile_traced(traced, backend=self._compiler.backend)
 
     # ---- running it ----
 

@@ -388,6 +388,28 @@ def test_what_a_trace_would_lose_is_refused(net: Callable[[], torch.nn.Module], 
     assert failed.value.kind == "mismatch"
 
 
+class Views(torch.nn.Module):
+    """Keeps a view of its own buffer, which it changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 5)
+        self.register_buffer("seen", torch.zeros(4, dtype=torch.float64))
+        self.register_buffer("first", self.seen[:1])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.seen.add_(1.0)
+        return self.layer(x) + self.first
+
+
+def test_a_view_of_something_the_step_changes_is_refused() -> None:
+    """The trace is right, run operator by operator; torch's compiler would take the two for separate."""
+    with pytest.raises(RunFailed, match="lies in the same memory as another one") as failed:
+        made("step", Views).train()
+    assert failed.value.kind == "mismatch"
+
+
 OF_TRITON = "in a subprocess:\nName=triton_0\nTraceback (most recent call last):\n  File ...\nValueError('Scalar is out of range')\n"
 OF_GCC = "C++ compile error\n\nCommand:\ng++ x.cpp\n\nOutput:\nx.cpp: In function:\nx.cpp:3:1: error: no omp.h\nx.cpp:4: error: x\n"
 
