@@ -295,12 +295,13 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 def main() -> None:
     asked = arguments()
     with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
-        tasks: dict[str, Any] = {}
+        tasks, interrupted = dict[str, Any](), False
         for task in asked.tasks:
             try:
                 tasks[task] = compare(task, asked, Path(folder))
             except Interrupted as error:
                 say(f"{task}: interrupted; what counts are the repeats in which everybody ran")
+                interrupted = True
                 if error.rows is not None:
                     tasks[task] = error.rows
                 break
@@ -310,7 +311,8 @@ def main() -> None:
         "device": asked.device,
         "threads": asked.threads,
         "batch": asked.batch,
-        "n": asked.repeats,
+        "n": min((row["n"] for rows in tasks.values() for row in rows.values() if "n" in row), default=0),
+        "interrupted": interrupted,
         "rule": RULE,
         "data": asked.data,
         "tasks": tasks,
@@ -324,7 +326,9 @@ def main() -> None:
         print(markdown(result))
     else:
         terminal(result)
-    if len(tasks) < len(asked.tasks) or any("failed" in row for rows in tasks.values() for row in rows.values()):
+    if interrupted:
+        raise SystemExit(130)
+    if any("failed" in row for rows in tasks.values() for row in rows.values()):
         raise SystemExit(1)
 
 

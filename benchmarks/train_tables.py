@@ -41,8 +41,17 @@ def notes(result: dict[str, Any]) -> str:
     device = f"{seen['gpu']}, " if seen["gpu"] else ""
     used = "; ".join(f"{task} {' '.join(found['paceline']['settings'])}" for task, found in result["tasks"].items())
     return (
-        f"Ratios to plain, geometric means of {result['n']} interleaved repeats with 95 % intervals; batch {result['batch']}, {threads}. "
+        f"Ratios to plain, geometric means of {_repeats(result)} with 95 % intervals; batch {result['batch']}, {threads}. "
         f"{device}{seen['cpu']}, {seen['cores']} cores, {seen['system']}; {named}, Python {result['python']}. Paceline's settings: {used}."
+    )
+
+
+def _repeats(result: dict[str, Any]) -> str:
+    """Of every task as many as were made of the shortest, or more where it was interrupted."""
+    return (
+        f"{result['n']} or more interleaved repeats (interrupted)"
+        if result["interrupted"]
+        else f"{result['n']} interleaved repeats"
     )
 
 

@@ -139,6 +139,9 @@ COMBINATIONS = {
     "target without a direction": refused("run {t}/wrong_figures.py:OwnScore target=1", "which way", "better = 'higher'"),
     "shuffled stream": refused("run {t}/wrong_data.py:Stream shuffle=true", "order of its own", "use shuffle=false"),
     "stream with workers": refused("run {t}/wrong_data.py:Stream workers=1", "every sample again", "use workers=0"),
+    "a model of its rank": failed(
+        "run {t}/wrong_model.py:OfItsRank on=1x2 steps=2 timeout=60", "task", "rank 1 has built another model than rank 0", "of shape"
+    ),
     "one sample for BatchNorm": failed(
         "run {t}/wrong_model.py:OneSampleForBatchNorm batch=8 steps=6", "task", "needs two samples on a rank", "choose another"
     ),

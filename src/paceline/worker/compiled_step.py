@@ -124,7 +124,7 @@ class CompiledStep(WholeStep):
         same = _SAME_ROUNDED if self._instead is not None and self.numbers.rounds else _SAME
         moved = [
             name for name, one, other in zip(state["buffers"], after, theirs, strict=True)
-            if not torch.allclose(one.double(), other.double(), rtol=_SAME, atol=_SAME, equal_nan=True)
+            if not _alike(one.double(), other.double(), same)
         ]  # fmt: skip
         if apart > same or moved:
             what = f"gradients ({apart:.1g} apart)" if apart > same else f"buffers ({', '.join(moved[:3])})"
@@ -209,6 +209,12 @@ class CompiledStep(WholeStep):
 
 def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one - other).norm() / other.norm().clamp(min=1e-30))
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor, same: float) -> bool:
+    """To the size of the largest number: where factors are rounded, a mean near zero of large numbers is so too."""
+    size = max(1.0, float(other.abs().nan_to_num(0.0, 0.0, 0.0).max())) if other.numel() else 1.0
+    return torch.allclose(one, other, rtol=same, atol=same * size, equal_nan=True)
 
 
 def _tensors(batch: Any) -> list[torch.Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from good import Good, samples
 
@@ -70,3 +72,11 @@ class Wide(Good):
 
 class NoTestData:
     model, train_data = Good.model, Good.train_data
+
+
+class OfItsRank(Good):
+    """Each rank builds another model."""
+
+    def model(self):
+        wide = 2000 + 2000 * int(os.environ.get("PACELINE_RANK", "0"))
+        return torch.nn.Sequential(torch.nn.Linear(4, wide), torch.nn.Linear(wide, 2))

@@ -27,7 +27,7 @@ from torch._inductor.exc import CppCompileError, InductorError
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 from paceline.worker.captured_step import CapturedStep
-from paceline.worker.compiled_step import CompiledStep
+from paceline.worker.compiled_step import CompiledStep, _alike
 from paceline.worker.graph_step import ModelGraphStep
 from paceline.worker.measure.allocator import host_memory
 from paceline.worker.measure.clock import Stopwatch
@@ -386,6 +386,16 @@ def test_what_a_trace_would_lose_is_refused(net: Callable[[], torch.nn.Module], 
     with pytest.raises(RunFailed, match=why) as failed:
         made("step", net).train()
     assert failed.value.kind == "mismatch"
+
+
+def test_buffers_are_compared_to_the_size_of_their_largest_number() -> None:
+    """A mean near zero of large numbers is rounded as they are."""
+    other = torch.tensor([100.0, 0.2])
+    assert _alike(torch.tensor([100.0, 0.9]), other, 1e-2)
+    assert not _alike(torch.tensor([100.0, 1.4]), other, 1e-2)
+    assert not _alike(torch.tensor([0.1]), torch.tensor([0.2]), 1e-2)
+    assert _alike(torch.tensor([float("nan")]), torch.tensor([float("nan")]), 1e-2)
+    assert _alike(torch.zeros(0), torch.zeros(0), 1e-2)
 
 
 class Views(torch.nn.Module):

@@ -15,7 +15,7 @@ from paceline.base.errors import RunFailed
 from paceline.worker.sharding.sharding import Plain
 from paceline.worker.sharding.tables import cut_tables
 from paceline.worker.transform.sparse import sparse_parameters
-from paceline.worker.world.collectives import gather, spread, sum_
+from paceline.worker.world.collectives import gather, spread, spread_json, sum_
 from paceline.worker.world.join import World
 
 
@@ -24,10 +24,30 @@ def same_start(model: torch.nn.Module, world: World) -> None:
 
     A table that is cut is nobody's copy: each rank has drawn rows that nobody else holds.
     """
+    if world.size == 1:
+        return
     cut = cut_tables(model)
-    for name, tensor in model.state_dict().items():
-        if world.size > 1 and name not in cut:
-            tensor.copy_(spread(tensor.detach().clone().contiguous(), world))
+    mine = {name: tensor for name, tensor in model.state_dict().items() if name not in cut}
+    _same_shapes({name: [list(tensor.shape), str(tensor.dtype)] for name, tensor in mine.items()}, world)
+    for tensor in mine.values():
+        tensor.copy_(spread(tensor.detach().clone().contiguous(), world))
+
+
+def _same_shapes(mine: dict[str, Any], world: World) -> None:
+    """Before anything is sent: of tensors of other sizes a backend takes what it gets, waits for ever, or ends the process."""
+    first = spread_json(mine, world)
+    assert isinstance(first, dict)
+    for name in {**first, **mine}:
+        if first.get(name) != mine.get(name):
+            raise RunFailed(
+                f"rank {world.rank} has built another model than rank 0: {name} is {_words(mine.get(name))}, and there "
+                f"{_words(first.get(name))}; a model must not depend on its rank",
+                kind="task",
+            )
+
+
+def _words(found: Any) -> str:
+    return f"{found[1]} of shape {found[0]}" if found else "missing"
 
 
 class Replicated(Plain):
