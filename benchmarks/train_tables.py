@@ -50,7 +50,7 @@ def _repeats(result: dict[str, Any]) -> str:
     """Of every task as many as were made of the shortest, or more where it was interrupted."""
     return (
         f"{result['n']} or more interleaved repeats (interrupted)"
-        if result["interrupted"]
+        if result.get("interrupted")
         else f"{result['n']} interleaved repeats"
     )
 

@@ -68,9 +68,9 @@ def compiler() -> Iterator[None]:
     """Where torch keeps what it compiled, said out loud: left to itself it writes that into the environment. One thread, no processes."""
     import torch._inductor.config as inductor
 
-    with pytest.MonkeyPatch.context() as patch:
+    # torch's own patch of its settings: pytest's would take the setting away when it puts it back
+    with pytest.MonkeyPatch.context() as patch, inductor.patch(compile_threads=1):
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"))
-        patch.setattr(inductor, "compile_threads", 1)
         patch.setattr(torch._dynamo.config, "fail_on_recompile_limit_hit", True)
         yield
 
