@@ -84,6 +84,7 @@ def _met(here: World, num: int, rounds: int) -> list[int]:
         else:
             first.fill_(mine)
             rest.fill_(mine)
+            exchange.say()
             exchange.meet()
             if number % 50 == here.rank:
                 time.sleep(0.0003)  # the others are about to write their next one

@@ -18,6 +18,7 @@ from torch._inductor.exc import InductorError
 from torch.utils import _pytree
 
 from paceline.base.errors import PacelineError, RunFailed
+from paceline.worker.course import Course, Rows
 from paceline.worker.measure.compiles import Compiles
 from paceline.worker.recording import Recorder
 from paceline.worker.seed import kept
@@ -60,6 +61,7 @@ class CompiledStep(WholeStep):
         self._recorder = Recorder(device) if device.type == "cuda" else None
         self._instead = {**FEW_CHANNELS, **SMALL_PRODUCTS} if device.type == "cuda" else None
         self._recording: torch.cuda.CUDAGraph | None = None
+        self.course_of = Rows if device.type == "cpu" else Course
         self.draws_on_host = device.type == "cuda"
         # alone, the gradients go straight into the update
         self._wire = Wire(eager.sharding) if eager.sharding.meets and isinstance(eager.sharding, Replicated) else None
@@ -106,20 +108,25 @@ class CompiledStep(WholeStep):
         traced = trace(
             lambda s: s["proof"].copy_(body.flat(*body.backward(s, given(s)))), {**state, "proof": flat}, self._instead
         )
-        moving = [
-            *state["buffers"].values(),
-            state["sums"],
-            *([] if self._course is None else [self._course.tensors["at"]]),
-        ]
+        course = self._course
+        # a task may change its batch in place
+        ours = (
+            self._batch
+            if course is None
+            else [course.tensors["at"]]
+            if isinstance(course, Course)
+            else course.tensors["rows"]
+        )
+        moving = [*state["buffers"].values(), state["sums"], *ours]
         with _untouched(moving, body.device):
             with torch.no_grad():
                 traced.graph(*traced.inputs)
-            ours, after = flat, [buffer.clone() for buffer in state["buffers"].values()]
+            traces, after = flat, [buffer.clone() for buffer in state["buffers"].values()]
         with _untouched(moving, body.device):
             plain = body.eagerly(given(state))
             theirs = [buffer.clone() for buffer in state["buffers"].values()]
         apart = max(
-            _apart(ours[:-1], plain[:-1]), _apart(ours[-1:], plain[-1:])
+            _apart(traces[:-1], plain[:-1]), _apart(traces[-1:], plain[-1:])
         )  # the gradients, and what they count to
         same = _SAME_ROUNDED if self._instead is not None and self.numbers.rounds else _SAME
         moved = [
@@ -169,6 +176,9 @@ class CompiledStep(WholeStep):
             self._calls[0]()
             if self._wire is None:
                 return
+            self._wire.exchange.say()
+            if isinstance(self._course, Rows):
+                self._course.go_on()
             self.watch.switch("communication")
             self._wire.exchange.meet()
             self.watch.switch(STEP)

@@ -165,7 +165,7 @@ def _share(spec: Spec, feeds: Sequence[Feed]) -> Shared | None:
     if not places:
         return None
     words = json.dumps(layout).encode()
-    shared = make(_aligned(8 + len(words)) + end)
+    shared = make(_aligned(8 + len(words)) + end, huge=True)
     view = shared.view
     view[: 8 + len(words)] = len(words).to_bytes(8, "little") + words
     for tensors, feed in zip(layout, feeds, strict=True):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from paceline.base.errors import RunFailed
-from paceline.worker.course import Course
+from paceline.worker.course import Course, Rows
 from paceline.worker.measure.compiles import COMPILE, Compiles
 from paceline.worker.measure.tally import Sums, Tally
 from paceline.worker.sharding.whole import Whole
@@ -73,6 +73,7 @@ class WholeStep(ABC):
     asked: str
     num_first = 1  # ordinary steps before the graph is made
     num_graphs = 1
+    course_of: type[Course] | type[Rows] = Course
 
     def __init__(
         self, eager: EagerStep, whole: Whole, compiles: Compiles, *, moves_beta: bool, data: Data | None = None
@@ -85,7 +86,7 @@ class WholeStep(ABC):
         self._num_global: int | None = None
         self._tally: Tally | None = None
         self._insides: Insides | None = None
-        self._course: Course | None = None
+        self._course: Course | Rows | None = None
         eager.phases = tuple(STEP if phase != "communication" else phase for phase in eager.phases)
 
     @property
@@ -141,7 +142,7 @@ class WholeStep(ABC):
         with self.compiles.making(graphs=self.num_graphs):
             self._insides = Insides(self.eager, self._names, asked=self.asked, moves_beta=self._moves_beta)
             if place is not None and self.data is not None:
-                self._course = Course(self.eager.task, self.data, place)
+                self._course = self.course_of(self.eager.task, self.data, place)
                 self._course.follow(place)
             self.update.optimizer.zero_grad(set_to_none=True)
             self.make(self._insides, batch, num)

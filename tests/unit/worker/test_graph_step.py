@@ -28,6 +28,7 @@ from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 from paceline.worker.captured_step import CapturedStep
 from paceline.worker.compiled_step import CompiledStep, _alike
+from paceline.worker.course import Course, Rows
 from paceline.worker.graph_step import ModelGraphStep
 from paceline.worker.measure.allocator import host_memory
 from paceline.worker.measure.clock import Stopwatch
@@ -47,6 +48,7 @@ from paceline.worker.transform.graph import Compiler, Exported, signature
 from paceline.worker.transform.precision import Numbers
 from paceline.worker.transform.schedule import Length, rate
 from paceline.worker.update import Update
+from paceline.worker.whole_step import WholeStep
 from paceline.worker.world.join import World
 
 WORLD = World(rank=0, size=1, local_rank=0, host="here", device=torch.device("cpu"), backend="gloo")
@@ -269,13 +271,21 @@ def test_a_captured_step_trains_as_the_plain_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "backend", "augment"),
-    [("step", "aot_eager", None), ("step", "inductor", brighter), ("captured", "aot_eager", brighter)],
-)
-def test_a_graph_that_fetches_its_own_samples_trains_as_the_plain_step(kind: str, backend: str, augment: Any) -> None:
-    """It knows its place in the epoch, through short batches, which are ordinary steps, and new orders."""
+    ("kind", "backend", "augment", "course"),
+    [
+        ("step", "aot_eager", None, Rows), ("step", "inductor", brighter, Rows), ("step", "aot_eager", brighter, Course),
+        ("step", "inductor", None, Course), ("captured", "aot_eager", brighter, Course),
+    ],
+)  # fmt: skip
+def test_a_graph_that_comes_by_its_own_samples_trains_as_the_plain_step(
+    kind: str, backend: str, augment: Any, course: Any
+) -> None:
+    """It knows its place in the epoch, through short batches, which are ordinary steps, and new orders. A compiled step fetches
+    its samples itself on a GPU only, which is no other code than here."""
     asked: dict[str, Any] = {"optimizer": "adam"} if kind == "step" else {"optimizer": "sgd", "update": "fused"}
     graph = made(kind, backend=backend, data=DATA, augment=augment, **asked)
+    assert isinstance(graph.step, WholeStep) and graph.step.course_of is (Rows if kind == "step" else Course)
+    graph.step.course_of = course
     plain = made("eager", augment=augment, **{**asked, "update": "single"})
     for ours, theirs in zip(by_place(graph), by_place(plain), strict=True):
         assert ours.keys() == theirs.keys() and ours["num"] == theirs["num"] == 54
@@ -285,6 +295,20 @@ def test_a_graph_that_fetches_its_own_samples_trains_as_the_plain_step(kind: str
     first = 1 if kind == "step" else 3
     assert found is not None and found["eager_steps"] == first + 3, "the first ones, and the short batch of each epoch"
     assert graph.watch.parts["step"] > 0
+
+
+@pytest.mark.parametrize("data", [DATA, None])
+def test_a_model_that_changes_its_batch_in_place(data: Any) -> None:
+    """The batch lies in tensors of the step's: the next one must not find it changed, and neither must the proof."""
+
+    def forward(model: torch.nn.Module, batch: Any) -> Any:
+        return model(batch[0].mul_(0.5).add_(1))
+
+    graph, plain = (made(kind, data=data, forward=forward, optimizer="adam") for kind in ("step", "eager"))
+    for one in (graph, plain):
+        by_place(one) if data is not None else one.train()
+    same(graph, plain, TOLERANCE)
+    assert graph.step.read_back()["graph"] == "compile"
 
 
 def test_dropout_in_a_compiled_step_is_the_plain_steps() -> None:

@@ -5,7 +5,8 @@
 // have. So every rank computes the same bits. Whoever has come so far that it may write again hardly ever waits for that: the
 // others read when it read. Long pieces are summed in parts: each rank one part, then all copy the others' parts.
 //
-// A compiled step reads the others' slots by itself, between reduce_meet and reduce_done.
+// A compiled step reads the others' slots by itself, between reduce_meet and reduce_done; between reduce_say, when its own message is
+// there, and reduce_meet it does what it need not wait for.
 //
 // Nothing here waits for ever: after `slice_us` the call returns WAITING and is made again, so that Python can see to signals,
 // to peers that died and to its time limit.
@@ -170,13 +171,15 @@ void put(unsigned char *to, const unsigned char *from, uint64_t nbytes) {
 
 void have_read(const Board &b, const State &s) { line(b, b.rank).read.store(s.published, std::memory_order_release); }
 
-// My slot is written: say so, wait for all, and compare what they say their messages are.
+// My slot is written.
+void say(const Board &b, State &s, uint64_t tag) {
+  line(b, b.rank).tag = tag;
+  publish(b, s);
+  s.phase = 1;
+}
+
+// Wait until all have said so, and compare what they say their messages are.
 int meet(const Board &b, State &s, uint64_t tag, uint64_t slice_us) {
-  if (s.phase == 0) {
-    line(b, b.rank).tag = tag;
-    publish(b, s);
-    s.phase = 1;
-  }
   if (!all_there(b, s, slice_us)) return WAITING;
   for (uint32_t rank = 0; rank < b.size; ++rank)
     if (line(b, rank).tag != tag) {
@@ -214,6 +217,7 @@ int sum_message(const Board &b, State &s, unsigned char *message, uint64_t nbyte
       if (!all_read(b, s, slice_us)) return WAITING;
       if (in_parts) std::memcpy(slot(b, b.rank), message + s.at, piece);
       else put(slot(b, b.rank), message + s.at, piece);
+      say(b, s, tag);
     }
     if (s.phase < 2) {
       const int met = meet(b, s, tag, slice_us);
@@ -263,12 +267,15 @@ int reduce_sum(const Board *board, State *state, void *message, uint64_t nbytes,
                     : sum_message<double>(*board, *state, bytes, nbytes, tag, slice_us);
 }
 
-// A round of a compiled step: my message into my slot, and all have done so; then it reads the others' slots, and says that it has.
-int reduce_meet(const Board *board, State *state, const void *message, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
-  if (state->phase == 0) {
-    if (!all_read(*board, *state, slice_us)) return WAITING;
-    put(slot(*board, board->rank), static_cast<const unsigned char *>(message), nbytes);
-  }
+// A round of a compiled step: my message into my slot; all have done so; then it reads the others' slots, and says that it has.
+int reduce_say(const Board *board, State *state, const void *message, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
+  if (!all_read(*board, *state, slice_us)) return WAITING;
+  put(slot(*board, board->rank), static_cast<const unsigned char *>(message), nbytes);
+  say(*board, *state, nbytes * 16 + width);
+  return DONE;
+}
+
+int reduce_meet(const Board *board, State *state, const void *, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
   const int met = meet(*board, *state, nbytes * 16 + width, slice_us);
   if (met == DONE) state->phase = 0;
   return met;

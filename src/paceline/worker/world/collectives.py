@@ -54,28 +54,39 @@ def sum_(tensor: torch.Tensor, world: World) -> torch.Tensor:
 
 
 class Exchange:
-    """Messages of one size over and over: whoever writes `own` finds what has to be summed in `messages` after `meet`.
+    """Messages of one size over and over: whoever writes `own` and says so finds what has to be summed in `messages` after `meet`. What
+    it does in between is time that nobody waits in.
 
     Through memory that is shared these are our own message and the others' slots, in the order of the ranks. Else it is our own alone,
     which the backend has summed in place.
     """
 
     def __init__(self, num: int, dtype: torch.dtype, world: World) -> None:
-        self._world, self._board = world, None
-        self.own = Room(bytearray(num * dtype.itemsize), dtype)
+        self._world, self._board, self._num_bytes = world, None, num * dtype.itemsize
+        self.own = Room(bytearray(self._num_bytes), dtype)
         self.messages = [self.own.whole]
-        rooms = world.board.rooms(num, dtype) if world.board is not None else None
-        if rooms is not None:
-            self._board = world.board
+        board = world.board
+        rooms = board.rooms(num, dtype) if board is not None else None
+        if board is not None and rooms is not None:
+            self._board, self._message = board, board.message(self.own.whole)
             self.messages = [self.own.whole if rank == world.rank else room.whole for rank, room in enumerate(rooms)]
+
+    def say(self) -> None:
+        if self._board is not None:
+            try:
+                self._board.say(self._message)
+            except Gone as error:
+                raise PeerLost(error) from error
 
     def meet(self) -> None:
         if self._board is None:
             sum_(self.own.whole, self._world)
             return
-        with _lost():
-            self._board.meet(self.own.whole)
-        self._world.sent.add(self.own.whole.nbytes)
+        try:
+            self._board.meet(self._message)
+        except Gone as error:
+            raise PeerLost(error) from error
+        self._world.sent.add(self._num_bytes)
 
     def done(self) -> None:
         """All `messages` were read."""

@@ -6,7 +6,6 @@ size of /dev/shm, which containers keep small. The others open it as `/proc/PID/
 
 from __future__ import annotations
 
-import mmap
 import os
 import secrets
 import sys
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.base.errors import RunFailed
+from paceline.worker.world.pages import lay_in_huge, mapped
 
 HEAD = 64  # bytes before what is shared: the mark by which a finder knows that it found the right memory
 _MARK = 8
@@ -33,18 +33,16 @@ class Address:
 
 
 class Shared:
-    """`view` is the memory, behind the head. `close_door` when all have found it: then our own handle goes (Python's mmap keeps one,
-    which the same user could still find under /proc)."""
+    """`view` is the memory, behind the head. `close_door` when all have found it: then our own handle goes."""
 
     def __init__(self, handle: int, address: Address, *, populate: bool = False) -> None:
-        flags = mmap.MAP_SHARED | (getattr(mmap, "MAP_POPULATE", 0) if populate else 0)
         self._handle: int | None = handle
         self.address = address
-        self.memory = mmap.mmap(handle, HEAD + address.nbytes, flags=flags)
+        self.memory = mapped(handle, HEAD + address.nbytes, populate=populate)
 
     @property
     def view(self) -> memoryview:
-        return memoryview(self.memory)[HEAD:]
+        return self.memory[HEAD:]
 
     def close_door(self) -> None:
         if self._handle is not None:
@@ -52,8 +50,8 @@ class Shared:
             self._handle = None
 
 
-def make(nbytes: int) -> Shared:
-    """New memory, full of zeros; pages are taken when they are first written."""
+def make(nbytes: int, *, huge: bool = False) -> Shared:
+    """New memory, full of zeros; pages are taken when they are first written, or at once where they are to be huge."""
     if sys.platform != "linux":
         raise RunFailed(f"memory between ranks is shared on Linux only, and this is {sys.platform}", kind="mismatch")
     try:
@@ -64,6 +62,8 @@ def make(nbytes: int) -> Shared:
         raise RunFailed(
             f"{nbytes} bytes of memory could not be shared between ranks ({error.strerror})", kind="memory"
         ) from error
+    if huge:
+        lay_in_huge(made.memory)
     made.memory[:_MARK] = made.address.mark.to_bytes(_MARK, "little")
     return made
 

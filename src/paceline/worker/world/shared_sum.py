@@ -24,6 +24,9 @@ _SPIN_US = 100  # waiting awake, where every rank has a core: longer than ranks 
 _SLICE_US = 100_000  # then back to Python, for signals, peers that died and the time limit
 _DONE, _DIFFERENT = 0, 2
 _WIDTHS = {torch.float32: 4, torch.float64: 8}
+Message = tuple[
+    int, int, int, int, int, int
+]  # as reduce.cpp takes it: layout, state, where, how many bytes, how wide, for how long
 
 
 class _Layout(ctypes.Structure):
@@ -67,14 +70,19 @@ class Gone(RuntimeError):
 class Board:
     """One of a rank's life. `num` is how many sums went through it; the first is made here, of ones, and must come out right.
 
-    Whoever can read the others' slots by itself (a compiled step) needs no sum: `meet()`, read, `done()`.
+    Whoever can read the others' slots by itself (a compiled step) needs no sum: `say()`, `meet()`, read, `done()`.
     """
 
     def __init__(self, store: Any, *, rank: int, size: int, threads: int, timeout_s: float) -> None:
         found = library("reduce")
         pointer, number, wide = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
-        self._sum, self._meet, self._done = found.reduce_sum, found.reduce_meet, found.reduce_done
-        self._sum.argtypes = self._meet.argtypes = (pointer, pointer, pointer, wide, number, wide)
+        self._sum, self._say, self._meet, self._done = (
+            found.reduce_sum,
+            found.reduce_say,
+            found.reduce_meet,
+            found.reduce_done,
+        )
+        self._sum.argtypes = self._say.argtypes = self._meet.argtypes = (pointer, pointer, pointer, wide, number, wide)
         self._done.argtypes, self._done.restype = (pointer, pointer), None
         found.reduce_bytes.argtypes, found.reduce_bytes.restype = (number, wide), wide
         found.reduce_slot.argtypes, found.reduce_slot.restype = (number, number, wide), wide
@@ -100,10 +108,13 @@ class Board:
     def takes(tensor: torch.Tensor) -> bool:
         return tensor.dtype in _WIDTHS and tensor.device.type == "cpu" and tensor.is_contiguous()
 
+    def message(self, tensor: torch.Tensor) -> Message:
+        return (*self._at, tensor.data_ptr(), tensor.nbytes, _WIDTHS[tensor.dtype], _SLICE_US)
+
     def sum_(self, tensor: torch.Tensor) -> None:
         """Over all ranks, in place; a tensor that it `takes`."""
         if tensor.numel():
-            self._until(self._sum, tensor)
+            self._until(self._sum, self.message(tensor))
         self.num += 1
 
     def rooms(self, num: int, dtype: torch.dtype) -> list[Room] | None:
@@ -113,21 +124,24 @@ class Board:
             return None
         return [Room(self._memory.view[start : start + num * width], dtype) for start in self._slots]
 
-    def meet(self, tensor: torch.Tensor) -> None:
-        """When this comes back, everybody's message is in its slot."""
-        self._until(self._meet, tensor)
+    def say(self, message: Message) -> None:
+        """It is in my slot; there is time for other things until the others' are needed."""
+        self._until(self._say, message)
+
+    def meet(self, message: Message) -> None:
+        """When this comes back, everybody's is in its slot, as mine is."""
+        self._until(self._meet, message)
         self.num += 1
 
     def done(self) -> None:
         """I have read them all."""
         self._done(*self._at)
 
-    def _until(self, call: Callable[..., int], tensor: torch.Tensor) -> None:
-        nbytes, width = tensor.nbytes, _WIDTHS[tensor.dtype]
-        arguments = (*self._at, tensor.data_ptr(), nbytes, width, _SLICE_US)
-        got, waited = call(*arguments), 0
+    def _until(self, call: Callable[..., int], message: Message) -> None:
+        got, waited = call(*message), 0
         while got != _DONE:
             if got == _DIFFERENT:
+                _, _, _, nbytes, width, _ = message
                 raise RunFailed(
                     f"rank {self._rank} gave {_words(nbytes * 16 + width)} to a sum over ranks, and rank {self._state.other} "
                     f"{_words(self._state.theirs)}: they do not compute the same thing",
@@ -136,7 +150,7 @@ class Board:
             waited += 1
             gone = [rank for rank, peer in self._peers.items() if peer.gone]
             # What it published before it went may be all we wait for: one more look.
-            if (got := call(*arguments)) == _DONE:
+            if (got := call(*message)) == _DONE:
                 return
             if gone and got != _DIFFERENT:
                 raise Gone(f"connection closed by rank {gone[0]}: its process is over")

@@ -1,0 +1,57 @@
+"""A batch from tensors in memory, into tensors that stay where they are: rows by their ids, all tensors with one call (`gather.cpp`)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+
+from paceline.base.cache import usable
+from paceline.worker.kernels.build import compiler, library
+
+
+class _Tensor(ctypes.Structure):
+    """`Tensor` of gather.cpp."""
+
+    _fields_ = (("from", ctypes.c_void_p), ("to", ctypes.c_void_p), ("row_bytes", ctypes.c_int64))
+
+
+class Gather:
+    """`rows` are the first `num` samples' room. Where torch may use several threads, or nothing can be compiled, torch copies."""
+
+    def __init__(self, data: Sequence[torch.Tensor], num: int) -> None:
+        self._data = data
+        self.rows = tuple(tensor.new_empty((num, *tensor.shape[1:])) for tensor in data)
+        self._num = num
+        self._call = None
+        if all(map(_plain, data)) and torch.get_num_threads() == 1 and compiler() is not None and usable():
+            found = library("gather").gather
+            found.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+            found.restype = None
+            self._tensors = (_Tensor * len(data))(
+                *(
+                    (tensor.data_ptr(), row.data_ptr(), row.nbytes // num)
+                    for tensor, row in zip(data, self.rows, strict=True)
+                )
+            )
+            self._call, self._at = found, ctypes.addressof(self._tensors)
+
+    @property
+    def is_ours(self) -> bool:
+        return self._call is not None
+
+    def __call__(self, ids: torch.Tensor, start: int) -> None:
+        """The samples with the ids from `start` on, which are known to be some of the data's."""
+        if self._call is not None:
+            self._call(self._at, len(self._data), ids.data_ptr() + start * 8, self._num)
+            return
+        wanted = ids[start : start + self._num]
+        with torch.no_grad():
+            for tensor, row in zip(self._data, self.rows, strict=True):
+                torch.index_select(tensor, 0, wanted, out=row)
+
+
+def _plain(tensor: torch.Tensor) -> bool:
+    usual = type(tensor) is torch.Tensor and tensor.layout == torch.strided and tensor.device.type == "cpu"
+    return usual and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
