@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import os
 import platform
@@ -64,7 +65,7 @@ def test_it_is_given_back_with_the_last_view(handle: int) -> None:
 def test_what_cannot_be_mapped_is_an_error_and_leaves_nothing() -> None:
     before = len(Path("/proc/self/maps").read_text().splitlines())
     read, write = os.pipe()
-    with pytest.raises(OSError, match="No such device"):
+    with pytest.raises(OSError, match=os.strerror(errno.EACCES)):
         mapped(read, SIZE)
     os.close(read)
     os.close(write)
