@@ -1,5 +1,5 @@
-"""A whole step traced as one graph and compiled: batch, forward, loss, backward and update in one call, without a word of Python
-between them. On a GPU the compiled step is recorded too, so that its kernels are started with one call.
+"""A whole step traced as one graph and compiled: forward, loss, backward and update in one call, without a word of Python between
+them. On a GPU the batch is fetched in it too, and it is recorded, so that its kernels are started with one call.
 
 With several ranks it is two graphs with one message between them, laid out as `Replicated` lays out its own: the first ends with this
 rank's gradients and count in the message, the second begins with everybody's. Where a batch is short on one rank, all make
@@ -77,13 +77,15 @@ class CompiledStep(WholeStep):
         self._compiler.get_ready()
         body = Body(self.eager, self.whole, insides, self._wire, num=num)
         self._corrections = body.corrections
-        state = body.state(self._given(batch))
         course = self._course
-        if course is not None:
-            state["course"] = course.tensors
+        state = body.state(self._given(batch) if course is None else course.tensors)
 
         def given(state: State) -> Any:
-            return state["given"] if course is None else course.batch(state["course"])
+            if isinstance(course, Course):
+                return course.batch(state["batch"])
+            # what a task turns or stretches in place is a tensor of its own: the step's stay as they are
+            own = _pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.view_as(tensor), state["batch"])
+            return own if course is None else course.batch(own)
 
         try:
             with steady(self.whole, self.asked, host=False):
@@ -108,15 +110,8 @@ class CompiledStep(WholeStep):
         traced = trace(
             lambda s: s["proof"].copy_(body.flat(*body.backward(s, given(s)))), {**state, "proof": flat}, self._instead
         )
-        course = self._course
-        # a task may change its batch in place
-        ours = (
-            self._batch
-            if course is None
-            else [course.tensors["at"]]
-            if isinstance(course, Course)
-            else course.tensors["rows"]
-        )
+        # a task may change its batch in place, but not the data
+        ours = [self._course.tensors["at"]] if isinstance(self._course, Course) else _tensors(state["batch"])
         moving = [*state["buffers"].values(), state["sums"], *ours]
         with _untouched(moving, body.device):
             with torch.no_grad():
@@ -143,8 +138,6 @@ class CompiledStep(WholeStep):
 
     def _given(self, batch: Any) -> Any:
         """A batch that is handed over: to the graph's own tensors, where they stay."""
-        if self._course is not None:
-            return None
         own = _pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, batch)
         self._batch = [leaf for leaf in _pytree.tree_leaves(own) if isinstance(leaf, torch.Tensor)]
         return own
@@ -176,7 +169,8 @@ class CompiledStep(WholeStep):
             self._calls[0]()
             if self._wire is None:
                 return
-            self._wire.exchange.say()
+            if self._wire.exchange.say():
+                self.watch.come()
             if isinstance(self._course, Rows):
                 self._course.go_on()
             self.watch.switch("communication")

@@ -67,26 +67,28 @@ class Rows:
             "rows": list(self._gather.rows),
             **({} if place.keys is None else {"keys": place.keys.new_zeros(place.num)}),
         }
-        self._place = place
-        self._held: tuple[torch.Tensor, int] | None = None  # ids of the epoch, and where in them the rows are
+        self._ids, self._keys, self._start = place.ids, place.keys, place.start
+        self._is_ahead = False  # the rows are those from `start` on, and nobody has used them
 
     def follow(self, place: Place) -> None:
         """Before each step of the graph; it does nothing where the rows were fetched ahead."""
-        self._place = place
-        if self._held is None or self._held[0] is not place.ids or self._held[1] != place.start:
+        if not self._is_ahead or place.ids is not self._ids or place.start != self._start:
+            self._ids, self._keys = place.ids, place.keys
             self._fetch(place.start)
+        self._is_ahead = False
 
     def go_on(self) -> None:
         """The rows have been used: those of the next whole batch of the epoch in their place, if there is one."""
-        start = self._place.start + self.num
-        if start + self.num <= len(self._place.ids):
+        start = self._start + self.num
+        if start + self.num <= len(self._ids):
             self._fetch(start)
+            self._is_ahead = True
 
     def _fetch(self, start: int) -> None:
-        self._gather(self._place.ids, start)
-        if self._place.keys is not None:
-            self.tensors["keys"].copy_(self._place.keys[start : start + self.num])
-        self._held = self._place.ids, start
+        self._gather(self._ids, start)
+        if self._keys is not None:
+            self.tensors["keys"].copy_(self._keys[start : start + self.num])
+        self._start = start
 
     def batch(self, tensors: dict[str, Any]) -> Any:
         """Inside the graph, on its own tensors."""

@@ -21,6 +21,7 @@ from paceline.spec.settings import names
 from paceline.worker.assemble import Parts, assemble, check, check_steps, read_back
 from paceline.worker.feeds import SharedFeed, load_data
 from paceline.worker.kernels.build import library
+from paceline.worker.kernels.gather import kernel
 from paceline.worker.loop import train
 from paceline.worker.measure.allocator import host_memory
 from paceline.worker.measure.cap import Cap
@@ -154,6 +155,8 @@ def load_libraries(spec: Spec) -> None:
         library("reduce")
     if spec.kernel == "fused":
         library("conv")
+    if (spec.graph, spec.graph_of, spec.device, spec.threads) == ("compile", "step", "cpu", 1):
+        kernel()
     if spec.sharding in _LIBRARIES:
         importlib.import_module(_LIBRARIES[spec.sharding])
 

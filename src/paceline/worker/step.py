@@ -21,7 +21,7 @@ Micro = tuple[Any, int, bool]  # a micro-batch, its number of samples, whether i
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a step's samples stand among this rank's samples of the epoch, whose ids (and keys for augmentation) are on the device:
-    `num` of them from `start` on. A step that is one graph fetches them by itself."""
+    `num` of them from `start` on. A step that is one graph comes by them itself."""
 
     ids: torch.Tensor
     keys: torch.Tensor | None

@@ -63,7 +63,7 @@ class Body:
             "sums": insides.sums,
             "clips": insides.clips,
             **({} if self._wire is None else {"pieces": self._wire.pieces}),
-            **({} if batch is None else {"given": batch}),
+            "batch": batch,
         }
 
     def after(self, state: State) -> State:

@@ -65,7 +65,7 @@ def _double(value: Any, device: torch.device) -> torch.Tensor:
 
 class WholeStep(ABC):
     """It fills the part `step` of the stopwatch and no other, in its ordinary steps as well; but for messages between ranks, which
-    stay `communication`. `data`: the training data, where it lies on the device as tensors: then the graph fetches its own batches.
+    stay `communication`. `data`: the training data, where it lies on the device as tensors: then the step comes by its own batches.
     """
 
     phases: tuple[str, ...] = (STEP,)

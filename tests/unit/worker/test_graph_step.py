@@ -297,14 +297,27 @@ def test_a_graph_that_comes_by_its_own_samples_trains_as_the_plain_step(
     assert graph.watch.parts["step"] > 0
 
 
-@pytest.mark.parametrize("data", [DATA, None])
-def test_a_model_that_changes_its_batch_in_place(data: Any) -> None:
+def changed(model: torch.nn.Module, batch: Any) -> Any:
+    return model(batch[0].mul_(0.5).add_(1))
+
+
+def turned(model: torch.nn.Module, batch: Any) -> Any:
+    return model(batch[0].t_().unsqueeze_(0)[0].T)
+
+
+def by_changed_keys(batch: Any, keys: torch.Tensor) -> Any:
+    return brighter(batch, keys.remainder_(5).add_(1))
+
+
+@pytest.mark.parametrize(
+    ("data", "forward", "augment"),
+    [(DATA, changed, None), (None, changed, None), (DATA, turned, None), (None, turned, None), (DATA, usual_forward, by_changed_keys)],
+)  # fmt: skip
+def test_a_task_that_changes_its_batch_in_place(data: Any, forward: Any, augment: Any) -> None:
     """The batch lies in tensors of the step's: the next one must not find it changed, and neither must the proof."""
-
-    def forward(model: torch.nn.Module, batch: Any) -> Any:
-        return model(batch[0].mul_(0.5).add_(1))
-
-    graph, plain = (made(kind, data=data, forward=forward, optimizer="adam") for kind in ("step", "eager"))
+    graph, plain = (
+        made(kind, data=data, forward=forward, augment=augment, optimizer="adam") for kind in ("step", "eager")
+    )
     for one in (graph, plain):
         by_place(one) if data is not None else one.train()
     same(graph, plain, TOLERANCE)

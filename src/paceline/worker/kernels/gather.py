@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
-from paceline.base.cache import usable
-from paceline.worker.kernels.build import compiler, library
+from paceline.base.errors import RunFailed
+from paceline.worker.kernels.build import library
 
 
 class _Tensor(ctypes.Structure):
@@ -17,25 +19,33 @@ class _Tensor(ctypes.Structure):
     _fields_ = (("from", ctypes.c_void_p), ("to", ctypes.c_void_p), ("row_bytes", ctypes.c_int64))
 
 
+@functools.cache
+def kernel() -> Any:
+    """None where it cannot be compiled, or not be kept: torch copies the same rows."""
+    try:
+        found = library("gather").gather
+    except RunFailed:
+        return None
+    found.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+    found.restype = None
+    return found
+
+
 class Gather:
-    """`rows` are the first `num` samples' room. Where torch may use several threads, or nothing can be compiled, torch copies."""
+    """`rows`: room for `num` samples. Where torch may use several threads, or nothing can be compiled, torch copies."""
 
     def __init__(self, data: Sequence[torch.Tensor], num: int) -> None:
         self._data = data
         self.rows = tuple(tensor.new_empty((num, *tensor.shape[1:])) for tensor in data)
         self._num = num
-        self._call = None
-        if all(map(_plain, data)) and torch.get_num_threads() == 1 and compiler() is not None and usable():
-            found = library("gather").gather
-            found.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
-            found.restype = None
-            self._tensors = (_Tensor * len(data))(
-                *(
-                    (tensor.data_ptr(), row.data_ptr(), row.nbytes // num)
-                    for tensor, row in zip(data, self.rows, strict=True)
-                )
+        self._call = kernel() if torch.get_num_threads() == 1 and all(map(_plain, data)) else None
+        self._tensors = (_Tensor * len(data))(
+            *(
+                (tensor.data_ptr(), row.data_ptr(), row.nbytes // num)
+                for tensor, row in zip(data, self.rows, strict=True)
             )
-            self._call, self._at = found, ctypes.addressof(self._tensors)
+        )
+        self._at = ctypes.addressof(self._tensors)
 
     @property
     def is_ours(self) -> bool:

@@ -19,7 +19,7 @@ from paceline.worker.world.clocks import Clocks
 from paceline.worker.world.collectives import agree, gather
 from paceline.worker.world.join import World
 
-# Two numbers a conversation: at this many they are exchanged before the end. The clocks of two machines drift apart by less than
+# Three numbers a conversation: at this many they are exchanged before the end. The clocks of two machines drift apart by less than
 # a millisecond in the minutes this takes, and that evenly.
 MOST_KEPT = 16_384
 
@@ -36,8 +36,9 @@ class Reckoning:
     lag_s: float
 
 
-def reckon(came: Any, stayed: Any, *, rank: int) -> Reckoning:
-    """`came`: arrivals [ranks, conversations] on one clock; `stayed`: how long this rank was in each.
+def reckon(came: Any, stayed: Any, *, rank: int, listened: Any = None) -> Reckoning:
+    """`came`: arrivals [ranks, conversations] on one clock; `stayed`: how long this rank was in each. `listened`: when it began to
+    wait, where it did something else after it had come.
 
     >>> came = np.array([[0.0, 10.0], [2.0, 10.5]])  # rank 1 is late twice
     >>> reckon(came, np.array([3.0, 1.0]), rank=0)
@@ -47,7 +48,7 @@ def reckon(came: Any, stayed: Any, *, rank: int) -> Reckoning:
     """
     last_two = np.sort(came, axis=0)[-2:]
     # Clocks agree to some microseconds only: nobody can have waited longer than it was there.
-    waited = np.minimum(last_two[1] - came[rank], stayed)
+    waited = np.clip(last_two[1] - (came[rank] if listened is None else listened), 0.0, stayed)
     mine = came.argmax(axis=0) == rank
     behind = came[rank] - (came.sum(axis=0) - came[rank]) / (len(came) - 1)
     return Reckoning(
@@ -78,7 +79,7 @@ class Arrivals:
         if self._clocks is None:
             return
         self._clocks.ask()
-        came, left = (np.frombuffer(times) for times in self._watch.spells.take())
+        came, listened, left = (np.frombuffer(times) for times in self._watch.spells.take())
         fewest, most = agree(len(came), self._world)
         if fewest != most:
             raise RunFailed(
@@ -88,7 +89,9 @@ class Arrivals:
         if not len(came):
             return
         rows = gather(torch.from_numpy(self._clocks.common(came)), self._world)
-        found = reckon(torch.stack(rows).numpy(), left - came, rank=self._world.rank)
+        found = reckon(
+            torch.stack(rows).numpy(), left - listened, rank=self._world.rank, listened=self._clocks.common(listened)
+        )
         self.waited_s += found.waited_s
         self.delay_s += found.delay_s
         self.lag_s += found.lag_s

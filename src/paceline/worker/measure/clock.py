@@ -27,28 +27,31 @@ def now() -> float:
 
 
 class Spells:
-    """When this rank came to each conversation of all ranks, and when it left: two numbers each, until somebody takes them."""
+    """When this rank came to each conversation of all ranks (the others wait for it no longer), when it began to listen, and when it
+    left: three numbers each, until somebody takes them."""
 
     def __init__(self) -> None:
-        self.came, self.left = array("d"), array("d")
+        self._times = array("d"), array("d"), array("d")
 
     def __len__(self) -> int:
-        return len(self.came)
+        return len(self._times[0])
 
-    def add(self, came: float, left: float) -> None:
-        self.came.append(came)
-        self.left.append(left)
+    def add(self, came: float, listened: float, left: float) -> None:
+        times = self._times
+        times[0].append(came)
+        times[1].append(listened)
+        times[2].append(left)
 
-    def take(self) -> tuple[array[float], array[float]]:
-        came, left = self.came, self.left
-        self.came, self.left = array("d"), array("d")
-        return came, left
+    def take(self) -> tuple[array[float], array[float], array[float]]:
+        times, self._times = self._times, (array("d"), array("d"), array("d"))
+        return times
 
 
 class Stopwatch:
     """`switch("forward")` ends the part before it. One dictionary update and one clock reading: about 0.3 us.
 
-    A stay in `communication` is also kept as a spell: it begins when this rank comes to a collective.
+    A stay in `communication` is also kept as a spell: it begins when this rank comes to a collective, or with `come`, where it has
+    said all it has to say and does something else before it listens.
     `heard` is called with (part that ended, part that begins); it is set for a few steps only.
     """
 
@@ -56,6 +59,7 @@ class Stopwatch:
         self._clock = now
         self._part = part
         self._since = self._began = self._clock()
+        self._came: float | None = None
         self.parts: dict[str, float] = {}
         self.spells = Spells()
         self.heard: Callable[[str, str], None] | None = None
@@ -64,10 +68,15 @@ class Stopwatch:
         now, before = self._clock(), self._part
         self.parts[before] = self.parts.get(before, 0.0) + now - self._since
         if before == COMMUNICATION:
-            self.spells.add(self._since, now)
+            self.spells.add(self._since if self._came is None else self._came, self._since, now)
+            self._came = None
         self._part, self._since = part, now
         if self.heard is not None:
             self.heard(before, part)
+
+    def come(self) -> None:
+        """To the next stay in communication: nobody waits for this rank any more."""
+        self._came = self._clock()
 
     @contextmanager
     def aside(self) -> Generator[None]:

@@ -67,7 +67,7 @@ class Timeline(Stopwatch):
             took = self._last.elapsed_time(event) / 1e3
             self.parts[part] = self.parts.get(part, 0.0) + took
             if part == COMMUNICATION:
-                self.spells.add(self._at, self._at + took)
+                self.spells.add(self._at, self._at, self._at + took)
             self._at += took
             self._unused.append(self._last)
             self._last = event

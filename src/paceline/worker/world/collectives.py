@@ -55,7 +55,7 @@ def sum_(tensor: torch.Tensor, world: World) -> torch.Tensor:
 
 class Exchange:
     """Messages of one size over and over: whoever writes `own` and says so finds what has to be summed in `messages` after `meet`. What
-    it does in between is time that nobody waits in.
+    it does in between is time that others need not wait in; the backend takes a message in `meet` only.
 
     Through memory that is shared these are our own message and the others' slots, in the order of the ranks. Else it is our own alone,
     which the backend has summed in place.
@@ -71,12 +71,15 @@ class Exchange:
             self._board, self._message = board, board.message(self.own.whole)
             self.messages = [self.own.whole if rank == world.rank else room.whole for rank, room in enumerate(rooms)]
 
-    def say(self) -> None:
-        if self._board is not None:
-            try:
-                self._board.say(self._message)
-            except Gone as error:
-                raise PeerLost(error) from error
+    def say(self) -> bool:
+        """Whether the others have it now."""
+        if self._board is None:
+            return False
+        try:  # by hand: in a step of some hundred microseconds `_lost` would be one of them
+            self._board.say(self._message)
+        except Gone as error:
+            raise PeerLost(error) from error
+        return True
 
     def meet(self) -> None:
         if self._board is None:

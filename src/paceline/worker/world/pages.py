@@ -34,16 +34,17 @@ def mapped(handle: int, nbytes: int, *, populate: bool = False) -> memoryview:
     return memoryview(memory).cast("B")
 
 
-def lay_in_huge(view: memoryview) -> None:
+def lay_in_huge(view: memoryview) -> int:
     """Before it is filled, which is then quicker too: one page at a time of 2 MB instead of 4 KB. It is a wish: a kernel that does not
-    know it, or has no such pages left, leaves all as it is."""
+    know it, or has no such pages left, leaves all as it is. 0, or the number of its reason."""
     num = len(view) // HUGE
     for page in range(num):
         view[page * HUGE] = view[page * HUGE]  # where nothing is, there is nothing to lay elsewhere
-    if num:
-        start = ctypes.addressof(ctypes.c_ubyte.from_buffer(view))
-        _libc().madvise(start, num * HUGE, mmap.MADV_HUGEPAGE)
-        _libc().madvise(start, num * HUGE, _COLLAPSE)
+    if not num:
+        return 0
+    start = ctypes.addressof(ctypes.c_ubyte.from_buffer(view))
+    _libc().madvise(start, num * HUGE, mmap.MADV_HUGEPAGE)
+    return ctypes.get_errno() if _libc().madvise(start, num * HUGE, _COLLAPSE) else 0
 
 
 def _mmap(address: int | None, nbytes: int, protection: int, flags: int, handle: int) -> int:

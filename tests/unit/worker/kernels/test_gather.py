@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
-from paceline.worker.kernels import gather as gather_file
-from paceline.worker.kernels.gather import Gather
+from paceline.worker.kernels import build
+from paceline.worker.kernels.gather import Gather, kernel
 
 IDS = torch.randint(0, 300, (200,), generator=torch.Generator().manual_seed(2))
 
@@ -47,8 +48,8 @@ def test_every_kind_of_number() -> None:
     assert [row.shape for row in gather.rows] == [(32, *tensor.shape[1:]) for tensor in data]
 
 
-def test_what_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that do not lie one after the other; several threads, of which ours knows nothing; a machine without a compiler."""
+def test_what_is_left_to_torch() -> None:
+    """Rows that do not lie one after the other; several threads, of which ours knows nothing."""
     plain = (torch.randn(300, 6), torch.randint(0, 9, (300,)))
     turned = (torch.randn(6, 300).T, plain[1])
     conjugate = (torch.randn(300, 2, dtype=torch.complex64).conj(), plain[1])
@@ -57,7 +58,17 @@ def test_what_is_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not gather.is_ours and right(gather, data, 16, 3)
     torch.set_num_threads(2)
     assert not Gather(plain, 16).is_ours
-    torch.set_num_threads(1)
-    monkeypatch.setattr(gather_file, "compiler", lambda: None)
-    gather = Gather((plain[0].requires_grad_(), plain[1]), 16)
-    assert not gather.is_ours and right(gather, plain, 16, 3)
+
+
+@pytest.mark.parametrize("found", [None, "/bin/false"])
+def test_a_machine_that_compiles_nothing(found: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No compiler, or one that fails."""
+    monkeypatch.setenv("PACELINE_CACHE", str(tmp_path))
+    monkeypatch.setattr(build, "compiler", lambda: found)
+    for cached in (kernel, build.library):
+        cached.cache_clear()
+    data = torch.randn(300, 6, requires_grad=True), torch.randint(0, 9, (300,))
+    gather = Gather(data, 16)
+    assert not gather.is_ours and right(gather, data, 16, 3)
+    for cached in (kernel, build.library):
+        cached.cache_clear()

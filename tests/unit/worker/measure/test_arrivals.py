@@ -20,6 +20,15 @@ def test_the_last_one_ends_everybodys_waiting() -> None:
     )
 
 
+def test_who_did_something_else_meanwhile_did_not_wait() -> None:
+    """Both came at once; one listened later than the other, which kept nobody waiting. Then one comes while the other is busy."""
+    came = np.array([[0.0, 0.0], [0.0, 5.0]])
+    first = reckon(came, np.array([1.0, 3.0]), rank=0, listened=np.array([0.5, 3.0]))
+    second = reckon(came, np.array([1.0, 1.0]), rank=1, listened=np.array([4.0, 6.0]))
+    assert (first.waited_s, second.waited_s) == (2.0, 0.0)
+    assert (first.lag_s, second.lag_s, second.delay_s) == (-5.0, 5.0, 5.0)
+
+
 def test_nobody_waits_longer_than_it_was_there() -> None:
     """Clocks that disagree by more than a message takes must not make transfer negative."""
     found = reckon(np.array([[0.0], [5.0]]), np.array([2.0]), rank=0)

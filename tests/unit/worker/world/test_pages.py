@@ -83,7 +83,7 @@ def test_huge_pages_hold_what_was_there(handle: int) -> None:
     """All whole ones; other mappings see them too. What was written stays, and so do the bytes behind the last whole one."""
     view = mapped(handle, SIZE)
     view[5:9], view[HUGE * 2 : HUGE * 2 + 3], view[SIZE - 3 :] = b"here", b"two", b"end"
-    lay_in_huge(view)
+    refused = lay_in_huge(view)
     assert (bytes(view[5:9]), bytes(view[HUGE * 2 : HUGE * 2 + 3]), bytes(view[SIZE - 3 :])) == (
         b"here",
         b"two",
@@ -92,8 +92,9 @@ def test_huge_pages_hold_what_was_there(handle: int) -> None:
     assert bytes(view[9:100]) == bytes(91)
     other = mapped(handle, SIZE, populate=True)
     assert bytes(other[5:9]) == b"here"
-    if not _collapses():
-        pytest.skip("this kernel lays no shared memory in huge pages")
+    if not _collapses() or refused in (errno.ENOMEM, errno.EAGAIN, errno.EBUSY):
+        pytest.skip("this kernel lays no shared memory in huge pages, or has none left")
+    assert not refused
     assert huge_bytes(view) == huge_bytes(other) == 3 * HUGE
 
 
@@ -101,6 +102,5 @@ def test_too_little_for_a_huge_page_stays_as_it_is() -> None:
     small = os.memfd_create("paceline-test")
     os.ftruncate(small, 100)
     view = mapped(small, 100)
-    lay_in_huge(view)
-    assert bytes(view) == bytes(100)
+    assert lay_in_huge(view) == 0 and bytes(view) == bytes(100)
     os.close(small)
