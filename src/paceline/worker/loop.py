@@ -60,6 +60,7 @@ def train(parts: Parts, observe: Observer) -> Tally:
         _write(observe, parts, "test", epoch, pace, local, total=total)
         pace.epoch = Tally()
         if last:
+            parts.memory.weigh()
             parts.arrivals.exchange()
             return total
     raise AssertionError("unreachable: the loop above returns")

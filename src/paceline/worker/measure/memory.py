@@ -130,7 +130,7 @@ class Memory(TorchDispatchMode):
         self._graphs_before: int | None = None
         self._disturbed = 0
         self._closely = False
-        self._training_peak, self._evaluation_peak = 0, 0
+        self._training_peak, self._evaluation_peak, self._proportional = 0, 0, None
         if allocator is not None:
             allocator.forget_peak()
 
@@ -240,6 +240,10 @@ class Memory(TorchDispatchMode):
 
     # ---- what was seen ----
 
+    def weigh(self) -> None:
+        """At the end of training, before ranks meet for the last time: one that has gone leaves its share of all pages to the others."""
+        self._proportional = proportional()
+
     def close(self, *, data_bytes: int | None, data_shared: bool = False) -> dict[str, Any]:
         """`peak_bytes` is the allocator's: on a GPU of all training steps, on a host of the larger of the steps that were looked at.
         `steady_bytes` is in use between two of those, `end_bytes` at the end: much more would be a leak. `data_shared`: the data's
@@ -248,7 +252,7 @@ class Memory(TorchDispatchMode):
         parameters, optimizer = _bytes(self._model.parameters()), _bytes(_optimizer_state(self._optimizer))
         row: dict[str, Any] = {
             "peak_bytes": None, "steady_bytes": None, "end_bytes": None, "reserved_bytes": None, "evaluation_peak_bytes": None,
-            "peak_in": None, "rss_bytes": rss, "rss_steady_bytes": steady, "pss_bytes": proportional(), "data_shared": data_shared,
+            "peak_in": None, "rss_bytes": rss, "rss_steady_bytes": steady, "pss_bytes": self._proportional, "data_shared": data_shared,
             "allocator": None, "why": self._why,
             "sizes": {
                 "parameters": parameters, "gradients": self._gradients, "optimizer": optimizer, "activations": None, "data": data_bytes,
