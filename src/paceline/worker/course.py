@@ -2,8 +2,8 @@
 
 A graph knows tensors, not values. On a GPU (`Course`) the epoch's ids (and keys for augmentation) are copied into tensors that stay
 where they are, once an epoch, and the position is a tensor that the graph itself moves: a step is one call, to which nothing is handed.
-On a CPU (`Rows`) a kernel of ours copies the rows to where the graph finds them, which it does in half the time of torch's graph; and
-ranks that wait for each other do it meanwhile.
+On a CPU (`Rows`) a kernel of ours copies the rows to where the graph finds them, quicker than torch's graph would; and ranks do it
+before they wait for each other.
 """
 
 from __future__ import annotations
