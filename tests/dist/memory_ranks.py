@@ -86,7 +86,7 @@ def _met(here: World, num: int, rounds: int) -> list[int]:
             rest.fill_(mine)
             exchange.say()
             if number % 40 == 20 + here.rank:
-                time.sleep(0.0003)  # busy with something else, while all others have read what they wait for
+                time.sleep(0.0003)  # it fetches, and the others have its message already
             exchange.meet()
             if number % 50 == here.rank:
                 time.sleep(0.0003)  # the others are about to write their next one

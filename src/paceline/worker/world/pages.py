@@ -35,8 +35,8 @@ def mapped(handle: int, nbytes: int, *, populate: bool = False) -> memoryview:
 
 
 def lay_in_huge(view: memoryview) -> int:
-    """Before it is filled, which is then quicker too: one page at a time of 2 MB instead of 4 KB. It is a wish: a kernel that does not
-    know it, or has no such pages left, leaves all as it is. 0, or the number of its reason."""
+    """Before it is filled: what is there would be copied. It is a wish: a kernel that does not know it, or has no such pages left,
+    leaves all as it is. 0, or the number of its reason."""
     num = len(view) // HUGE
     for page in range(num):
         view[page * HUGE] = view[page * HUGE]  # where nothing is, there is nothing to lay elsewhere
