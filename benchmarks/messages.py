@@ -27,7 +27,7 @@ from torch import nn
 from paceline.worker.sharding.replicate import Replicated
 from paceline.worker.world.collectives import sum_
 from paceline.worker.world.join import World
-from paceline.worker.world.shared_sum import Board
+from paceline.worker.world.shared_all_reduce import SharedAllReduce
 
 SIZES = (4 << 10, 20 << 10, 1 << 20, 16 << 20)
 BLOCK_BYTES = 8 << 20  # calls per timing: enough that the clock and the barrier before it do not count
@@ -59,7 +59,7 @@ def one_rank(rank: int, size: int, folder: str, rounds: int) -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(f"{folder}/store", size)
     dist.init_process_group("gloo", store=dist.PrefixStore("world", store), rank=rank, world_size=size)
-    board = Board(store, rank=rank, size=size, threads=1, timeout_s=60)
+    board = SharedAllReduce(store, rank=rank, size=size, threads=1, timeout_s=60)
     worlds = {
         name: World(rank, size, rank, "here", torch.device("cpu"), "gloo", board=through)
         for name, through in (("memory", board), ("gloo", None))
@@ -83,11 +83,11 @@ def rows(found: dict[str, dict[str, list[float]]]) -> list[dict[str, Any]]:
     return [
         {
             "message": what,
-            "us": {name: statistics.median(walls) * 1e6 for name, walls in turns.items()},
-            "least_us": {name: min(walls) * 1e6 for name, walls in turns.items()},
-            "gloo_over_memory": ratio(turns["memory"], turns["gloo"]),
+            "us": {name: statistics.median(walls) * 1e6 for name, walls in planned_runs.items()},
+            "least_us": {name: min(walls) * 1e6 for name, walls in planned_runs.items()},
+            "gloo_over_memory": ratio(planned_runs["memory"], planned_runs["gloo"]),
         }
-        for what, turns in found.items()
+        for what, planned_runs in found.items()
     ]
 
 

@@ -174,7 +174,7 @@ DOORS = (
         {
             "worker/measure/clock.py": "the door",
             "launch/supervise.py": "wall time of a run, and timeouts",
-            "launch/slurm/attend.py": "how long a job has been silent",
+            "launch/slurm/wait.py": "how long a job has been silent",
             "worker/world/reach.py": "deadlines of connections; it measures nothing",
             "study/": "progress and the time that is left",
             "commands/": "progress",

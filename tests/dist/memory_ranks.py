@@ -25,22 +25,22 @@ from torch import nn
 from paceline.base.errors import RunFailed
 from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.replicate import Replicated
-from paceline.worker.world.collectives import Exchange, carried, spread, sum_
+from paceline.worker.world.collectives import Exchange, carried, broadcast, sum_
 from paceline.worker.world.join import World
-from paceline.worker.world.shared_sum import PART_BYTES, SLOT_BYTES, Board
+from paceline.worker.world.shared_all_reduce import PART_BYTES, SLOT_BYTES, SharedAllReduce
 
 SLOT, PART = SLOT_BYTES // 4, PART_BYTES // 4  # numbers of 4 bytes
 SIZES = (0, 1, 7, 1001, PART, PART + 1, SLOT - 1, SLOT, SLOT + 1, 2 * SLOT + 12_345)
 SUMS_IN_A_ROW = 3_000
 
 
-def world(board: Board | None, rank: int, size: int) -> World:
-    return World(rank, size, rank, "here", torch.device("cpu"), "gloo", board=board)
+def world(shared_all_reduce: SharedAllReduce | None, rank: int, size: int) -> World:
+    return World(rank, size, rank, "here", torch.device("cpu"), "gloo", shared_all_reduce=shared_all_reduce)
 
 
-def _sums(board: Board, rank: int, size: int) -> dict[str, Any]:
+def _sums(shared_all_reduce: SharedAllReduce, rank: int, size: int) -> dict[str, Any]:
     """Every size and format, against the sum in the order of the ranks and against gloo."""
-    here, found = world(board, rank, size), []
+    here, found = world(shared_all_reduce, rank, size), []
     digest = hashlib.sha256()
     for num in SIZES:
         for dtype in (torch.float32, torch.float64):
@@ -56,16 +56,16 @@ def _sums(board: Board, rank: int, size: int) -> dict[str, Any]:
             found.append({"num": num, "dtype": str(dtype), "exact": got.equal(want), "from_gloo": far})
     return {
         "sums": found, "digest": digest.hexdigest(), "carried": carried(here),
-        "sent": [here.sent.num, here.sent.bytes, here.sent.by_backend], "num": board.num,
+        "sent": [here.sent.num, here.sent.bytes, here.sent.by_backend], "num": shared_all_reduce.num,
     }  # fmt: skip
 
 
-def _in_a_row(board: Board, rank: int, size: int) -> float:
+def _in_a_row(shared_all_reduce: SharedAllReduce, rank: int, size: int) -> float:
     """Many small ones: slots are used again and again, by ranks that run ahead of each other."""
     total = torch.zeros(5)
     for number in range(SUMS_IN_A_ROW):
         row = torch.full((5,), float(number + rank))
-        board.sum_(row)
+        shared_all_reduce.sum_(row)
         total += row - size * number
     return float(total.max())
 
@@ -114,17 +114,17 @@ def _names(here: World) -> dict[str, Any]:
 
 def _words(here: World) -> dict[str, Any]:
     """What one rank has, on every rank, in several types; a long one goes through the backend."""
-    assert here.board is not None
+    assert here.shared_all_reduce is not None
     short = [torch.tensor(7 - (1 << 60)), torch.tensor([True, False]), torch.tensor([0.1, float("nan")], dtype=torch.bfloat16)]
-    wrong, before = list[str](), here.board.num
+    wrong, before = list[str](), here.shared_all_reduce.num
     for src in range(here.size):
         for want in short:
-            got = spread(want.clone() if here.rank == src else torch.zeros_like(want), here, src=src)
+            got = broadcast(want.clone() if here.rank == src else torch.zeros_like(want), here, src=src)
             if got.view(torch.uint8 if got.dim() else got.dtype).ne(want.view(torch.uint8 if got.dim() else got.dtype)).any():
                 wrong.append(f"{want} of rank {src}")
-    through_memory, long = here.board.num - before, torch.arange(1 << 14)
-    same = spread(long.clone() if here.rank == 0 else torch.zeros_like(long), here).equal(long)
-    return {"wrong": wrong, "through_memory": through_memory, "long": same, "after_long": here.board.num - before}
+    through_memory, long = here.shared_all_reduce.num - before, torch.arange(1 << 14)
+    same = broadcast(long.clone() if here.rank == 0 else torch.zeros_like(long), here).equal(long)
+    return {"wrong": wrong, "through_memory": through_memory, "long": same, "after_long": here.shared_all_reduce.num - before}
 
 
 class Odd(nn.Module):
@@ -136,10 +136,10 @@ class Odd(nn.Module):
         self.table = nn.Embedding(9, 3, sparse=True)
 
 
-def _exchanges(board: Board, rank: int, size: int) -> dict[str, Any]:
+def _exchanges(shared_all_reduce: SharedAllReduce, rank: int, size: int) -> dict[str, Any]:
     """`Replicated` through memory and through gloo: the same gradients, twice, because its buffer stays; a short batch in between."""
     found: dict[str, Any] = {}
-    for name, through in (("memory", board), ("gloo", None)):
+    for name, through in (("memory", shared_all_reduce), ("gloo", None)):
         torch.manual_seed(1)
         model = Odd().double()
         way = Replicated(model, world(through, rank, size))
@@ -178,12 +178,12 @@ def one_rank(rank: int, size: int, folder: Path) -> None:
     store = dist.FileStore(str(folder / f"store{size}"), size)
     dist.init_process_group("gloo", store=dist.PrefixStore("world", store), rank=rank, world_size=size)
 
-    def board(name: str, timeout_s: float = 60.0) -> Board:
-        return Board(dist.PrefixStore(name, store), rank=rank, size=size, threads=1, timeout_s=timeout_s)
+    def shared_all_reduce(name: str, timeout_s: float = 60.0) -> SharedAllReduce:
+        return SharedAllReduce(dist.PrefixStore(name, store), rank=rank, size=size, threads=1, timeout_s=timeout_s)
 
     found: dict[str, Any] = {}
     try:
-        first = board("sums")
+        first = shared_all_reduce("sums")
         found |= {"sums": _sums(first, rank, size), "in_a_row": _in_a_row(first, rank, size)}
         found["exchanges"] = _exchanges(first, rank, size)
         found["words"] = _words(world(first, rank, size))
@@ -193,13 +193,13 @@ def one_rank(rank: int, size: int, folder: Path) -> None:
         found["met"].append(_met(world(None, rank, size), 1001, 20))
         found["met_sent"] = [wide.sent.num, wide.sent.by_backend]
         found["names"] = _names(world(None, rank, size))
-        other = board("sizes")
+        other = shared_all_reduce("sizes")
         found["sizes"] = _said(lambda: sum_(torch.ones(9 if rank else 8), world(other, rank, size)))
-        late = board("late", timeout_s=60)
+        late = shared_all_reduce("late", timeout_s=60)
         late._timeout_s = 0.3
         found["late"] = _said(lambda: rank and sum_(torch.ones(3), world(late, rank, size)))
         dist.barrier()
-        dying = board("dying")
+        dying = shared_all_reduce("dying")
         if rank == 0:
             (folder / f"{size}-0.json").write_text(json.dumps(found))
             os.kill(os.getpid(), signal.SIGKILL)

@@ -258,8 +258,8 @@ def one_to_one(ranks: Ranks) -> None:
         dist.send(ranks.numbers().view(2, 3).t(), dst=0, tag=5)
         dist.isend(torch.tensor([ranks.rank]), dst=0)  # nobody keeps it, nobody waits: its memory must live on
     dist.barrier()
-    swap = [dist.P2POp(dist.isend, big, after), dist.P2POp(dist.irecv, got, before)]
-    for work in dist.batch_isend_irecv(swap):
+    all_to_all = [dist.P2POp(dist.isend, big, after), dist.P2POp(dist.irecv, got, before)]
+    for work in dist.batch_isend_irecv(all_to_all):
         work.wait()
 
 

@@ -23,7 +23,7 @@ from torch import nn
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 from paceline.worker.assemble import Parts, assemble, check, check_steps, read_back
-from paceline.worker.feeds import load_data
+from paceline.worker.shared_data import load_data
 from paceline.worker.loop import train
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.observer import Observer
@@ -158,11 +158,11 @@ class Ranks:
             self._alone[key] = whole(parts.model), seen, start
         return self._alone[key]
 
-    def parity(self, spread: dict[str, Any], what: Task | None = None, **asked: Any) -> dict[str, Any]:
+    def parity(self, broadcast: dict[str, Any], what: Task | None = None, **asked: Any) -> dict[str, Any]:
         """How far apart the two trainings end, and what the spread one says of itself."""
         what = what or task()
         before = self.world.sent.num
-        parts, seen = trained(what, self.world, **asked, **spread)
+        parts, seen = trained(what, self.world, **asked, **broadcast)
         mine = whole(parts.model)
         weights, reference, start = self.alone(what, **asked)
         return {

@@ -27,11 +27,11 @@ from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 from paceline.worker.assemble import Parts, assemble, check, read_back
 from paceline.worker.evaluate import evaluate
-from paceline.worker.feeds import load_data
+from paceline.worker.shared_data import load_data
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.tally import LOSS, Tally
 from paceline.worker.resilience.weights import fingerprint, restore, save
-from paceline.worker.step import Fed
+from paceline.worker.step import StepInput
 from paceline.worker.tasks.feed import batches
 from paceline.worker.tasks.load import load_task
 from paceline.worker.tasks.order import micro_pieces, training_pieces
@@ -111,11 +111,11 @@ class Ranks:
             piece = pieces[number % len(pieces)]
             micro = micro_pieces(piece, parts.spec.accumulate)
             fetched = batches(parts.train, [piece._replace(ids=ids) for ids in micro])
-            fed = [
+            step_input = [
                 (batch, len(ids), index + 1 == len(micro))
                 for index, (batch, ids) in enumerate(zip(fetched, micro, strict=True))
             ]
-            parts.step(Fed(iter(fed)), tally)
+            parts.step(StepInput(iter(step_input)), tally)
         parts.sharding.one_model()
         return tally.means()[LOSS] or 0.0
 
@@ -140,7 +140,7 @@ class Ranks:
                 continue  # a softmax does not see it: its gradient is 0, and what is there is rounding
             apart = float((tensor - got[name]).norm() / tensor.norm())
             assert apart < GATE, f"{name} is {apart:.2g} away"
-        scores = [evaluate(p.whole, p.test, p.spec, p.sharding, p.numbers, p.world)[1] for p in (reference, mine)]
+        scores = [evaluate(p.task_module, p.test, p.spec, p.sharding, p.arithmetic, p.world)[1] for p in (reference, mine)]
         assert scores[0].num == scores[1].num == mine.test.num
         for name, value in scores[0].means().items():
             assert abs((value or 0) - (scores[1].means()[name] or 0)) < 1e-9, name
@@ -192,10 +192,10 @@ def messages_of_tables(ranks: Ranks) -> None:
     """Each table: ids, rows, gradients; the rest of the model: one. All of them are communication, equally often on every rank."""
     parts = ranks.parts(clicks(sparse=True), sharding="embedding", optimizer="sgd")
     ranks.steps(parts, 1)
-    before, spells = parts.world.sent.num, len(parts.watch.spells)
+    before, collective_times = parts.world.sent.num, len(parts.watch.collective_times)
     ranks.steps(parts, 1)
     assert parts.world.sent.num - before == 3 * 3 + 1, parts.world.sent.num - before
-    assert len(parts.watch.spells) - spells == 3 * 3 + 1
+    assert len(parts.watch.collective_times) - collective_times == 3 * 3 + 1
     assert parts.world.sent.bytes > 0
     parts.watch.switch("data")
     assert parts.watch.parts["forward"] > 0 and parts.watch.parts["communication"] > 0
@@ -282,7 +282,7 @@ def what_a_cut_table_cannot_do(ranks: Ranks) -> None:
 
 def an_id_that_is_no_row(ranks: Ranks) -> None:
     parts = ranks.parts(bags(sparse=False), sharding="embedding")
-    refused("table of 41 rows", lambda: parts.whole((torch.tensor([[41]]), torch.tensor([0]))), IndexError)
+    refused("table of 41 rows", lambda: parts.task_module((torch.tensor([[41]]), torch.tensor([0]))), IndexError)
 
 
 # ---- sparse gradients without cutting ----
@@ -343,14 +343,14 @@ def messages_of_layers(ranks: Ranks) -> None:
     """Two sums forward and two backward for each block, seen by our group: nothing heard would be nothing timed."""
     parts = ranks.parts(transformer(), sharding="tensor", optimizer="sgd", clip=1.0)
     ranks.steps(parts, 1)
-    before, spells, told = parts.world.sent.num, len(parts.watch.spells), parts.sharding.group.num  # pyright: ignore[reportAttributeAccessIssue]
+    before, collective_times, told = parts.world.sent.num, len(parts.watch.collective_times), parts.sharding.group.num  # pyright: ignore[reportAttributeAccessIssue]
     ranks.steps(parts, 1)
     heard = parts.sharding.group.num - told  # pyright: ignore[reportAttributeAccessIssue]
     assert heard >= 4, heard
     assert parts.world.sent.num - before == heard + 1, "and one for the norm"
-    assert len(parts.watch.spells) - spells == heard + 1
+    assert len(parts.watch.collective_times) - collective_times == heard + 1
     told = parts.sharding.group.num  # pyright: ignore[reportAttributeAccessIssue]
-    evaluate(parts.whole, parts.test, parts.spec, parts.sharding, parts.numbers, parts.world)
+    evaluate(parts.task_module, parts.test, parts.spec, parts.sharding, parts.arithmetic, parts.world)
     assert parts.sharding.group.num > told  # pyright: ignore[reportAttributeAccessIssue]
     assert parts.watch.parts["communication"] > 0
 

@@ -48,9 +48,11 @@ def test_a_summary_pairs_by_repeat_and_says_when_compiling_is_paid_back(train: M
 
 def test_the_order_turns(train: ModuleType) -> None:
     names = ["a", "b", "c", "d"]
-    turns = [train.order(names, turn) for turn in range(4)]
-    assert all(sorted(turn) == names for turn in turns)
-    assert len({turn[0] for turn in turns}) > 1 and len({"".join(turn) for turn in turns}) == 4
+    planned_runs = [train.order(names, planned) for planned in range(4)]
+    assert all(sorted(planned) == names for planned in planned_runs)
+    assert (
+        len({planned[0] for planned in planned_runs}) > 1 and len({"".join(planned) for planned in planned_runs}) == 4
+    )
 
 
 def test_all_contestants_train_the_same() -> None:

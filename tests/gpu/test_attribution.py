@@ -117,6 +117,6 @@ def test_ddp_over_nccl_with_one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert 0 < overlap.hidden_s() < watch.parts["backward"], "buckets leave while the rest is computed"
         assert world.sent.num >= 5 * 3
         assert watch.parts["backward"] > 0 and watch.parts[COMMUNICATION] > 0
-        assert len(watch.spells) == 5, "one stay in communication a step"
+        assert len(watch.collective_times) == 5, "one stay in communication a step"
     finally:
         dist.destroy_process_group()

@@ -47,7 +47,7 @@ def words(pairs: Sequence[str]) -> dict[str, str]:
 _TRIED = {"graph": "eager", "kernel": "torch"}  # settings that a trial may decide, and what they are unless said
 
 
-class Looks:
+class TaskDescriptions:
     """The describe jobs of one command, each made once: a study asks for the same task again and again."""
 
     def __init__(self, warm: Warm | None = None) -> None:
@@ -91,16 +91,16 @@ class Prepared:
     defaults: Mapping[str, Any]
     known: Known
     source_sha256: str | None = None
-    looks: Looks = field(default_factory=Looks)
+    descriptions: TaskDescriptions = field(default_factory=TaskDescriptions)
 
     @property
     def facts(self) -> TaskFacts | None:
-        return self.looks.first
+        return self.descriptions.first
 
     @property
     def described_s(self) -> float:
         """How long the looks into the task took."""
-        return self.looks.seconds
+        return self.descriptions.seconds
 
     def spec(self, asked: Mapping[str, Any], *, look: bool = True) -> Spec:
         """The complete spec for these words, or BadInput with every problem.
@@ -147,15 +147,15 @@ class Prepared:
             (machine.cores, machine.memory_bytes, machine.gpus, machine.torch, platform.machine(), platform.node())
         )
         host += " with a compiler" if machine.programs.intersection(COMPILERS) else ""
-        taken, found = chosen(plain, others, warm=self.looks.warm, host=host)
+        taken, found = chosen(plain, others, warm=self.descriptions.warm, host=host)
         return taken.model_copy(update={"chosen": found})
 
     def _certain(self, own: Mapping[str, Any], rest: dict[str, Any], values: dict[str, Any], *, look: bool) -> Spec:
         spec = self._resolved(own, values, self.known)
-        facts = self.looks.before(rest, spec)
+        facts = self.descriptions.before(rest, spec)
         if look and facts is None and spec.precision in NEED_FACTS:
             try:
-                facts = self.looks.at(self.task, rest, spec)
+                facts = self.descriptions.at(self.task, rest, spec)
             except RunFailed as error:
                 raise BadInput(error.why) from error
         if facts is None:
@@ -180,7 +180,7 @@ def prepare(task: str, asked: Mapping[str, Any], *, warm: Warm | None = None) ->
     if task in BUILTIN:
         entry = BUILTIN[task]
         known = Known(host, DataShape("tensors"), tensor_plan=entry.tensor_plan, tables=entry.tables)
-        return Prepared(task, entry.params, entry.defaults, known, looks=Looks(warm))
+        return Prepared(task, entry.params, entry.defaults, known, descriptions=TaskDescriptions(warm))
     return _prepare_file(task, asked, host, warm)
 
 
@@ -194,10 +194,10 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host, warm: Warm | 
     if host.torch is None:
         raise BadInput("training needs torch, and it is not installed in this Python: pip install torch")
     name = f"{path}:{wanted}" if wanted else str(path)
-    looks = Looks(warm)
-    facts = looks.at(name, rest, given)
+    descriptions = TaskDescriptions(warm)
+    facts = descriptions.at(name, rest, given)
     known = Known(host, DataShape(facts.train.kind), facts.knows_better, tensor_plan=facts.has_tensor_plan)
-    return Prepared(name, facts.params, facts.defaults, known, facts.source_sha256, looks)
+    return Prepared(name, facts.params, facts.defaults, known, facts.source_sha256, descriptions)
 
 
 def _task_path(task: str) -> tuple[Path, str]:

@@ -109,7 +109,7 @@ def submit(what: Ready) -> dict[str, Any]:
         )
     if queued.waits_for(what.run, what.spec):
         raise BadInput(f"{what.run.path}: {queued.waiting(what.run)}")
-    job = queued.submit([queued.Wish(what.spec, what.run, what.prepared.facts)])
+    job = queued.submit([queued.Submission(what.spec, what.run, what.prepared.facts)])
     if job is None:
         return load(what.run.path).plain
     return {

@@ -55,12 +55,12 @@ def planned_study(what: studies.Ready) -> Iterator[str]:
     """`paceline study --dry-run`: the matrix, and the commands of its first block."""
     plan = what.expanded.plan
     done = sum(len(records) for records in what.done().values())
-    yield f"{plan.name}: {len(what.all_turns())} runs, {done} of them done; in {what.folder.path}"
+    yield f"{plan.name}: {len(what.all_planned_runs())} runs, {done} of them done; in {what.folder.path}"
     for cell in plan.cells:
         yield f"  {cell.label}: " + (f"skipped: {cell.skipped}" if cell.skipped else f"{len(cell.keys)} runs")
-    for turn in what.all_turns()[: len(what.expanded.specs)]:
-        yield f"\n{turn.label}, repeat {turn.repeat + 1}, seed {turn.spec.seed}:"
-        yield from (indent(text, "  ") for text in _commands(plan_of(turn.spec, turn.run)))
+    for planned in what.all_planned_runs()[: len(what.expanded.specs)]:
+        yield f"\n{planned.label}, repeat {planned.repeat + 1}, seed {planned.spec.seed}:"
+        yield from (indent(text, "  ") for text in _commands(plan_of(planned.spec, planned.run)))
 
 
 def _commands(plan: Plan) -> Iterator[str]:

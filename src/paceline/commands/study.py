@@ -28,7 +28,7 @@ from paceline.spec.resolve import check_values, parameters, split
 from paceline.spec.settings import Settings
 from paceline.spec.study import StudyFile
 from paceline.spec.tasks import BUILTIN, task_file
-from paceline.study.campaign import Turn, Watcher, finished, run_all, submit_all, turns
+from paceline.study.campaign import PlannedRun, Watcher, finished, planned_runs, run_all, submit_all
 from paceline.study.estimate import Outlook, outlook, repeats_for
 from paceline.study.expand import Expanded, expand
 from paceline.study.queued import pick_up
@@ -68,14 +68,14 @@ class Ready:
     expanded: Expanded
     folder: StudyDir
 
-    def all_turns(self) -> list[Turn]:
-        return turns(self.expanded.plan, self.expanded.specs, self.folder)
+    def all_planned_runs(self) -> list[PlannedRun]:
+        return planned_runs(self.expanded.plan, self.expanded.specs, self.folder)
 
     def done(self, *, retry: bool = False) -> dict[str, list[Record]]:
         found: dict[str, list[Record]] = {label: [] for label in self.expanded.specs}
-        for turn in self.all_turns():
-            if (record := finished(turn, retry=retry)) is not None:
-                found[turn.label].append(record)
+        for planned in self.all_planned_runs():
+            if (record := finished(planned, retry=retry)) is not None:
+                found[planned.label].append(record)
         return found
 
 
@@ -134,7 +134,7 @@ def look_ahead(
 ) -> tuple[Ready, Outlook]:
     """How long it will probably take; with a budget, the study cut to it."""
     firsts = {label: specs[0] for label, specs in what.expanded.specs.items()}
-    _warm_up(warm, [turn for turn in what.all_turns() if not turn.run.finished])
+    _warm_up(warm, [planned for planned in what.all_planned_runs() if not planned.run.finished])
     look = outlook(what.folder, firsts, what.done(), baseline=what.expanded.plan.baseline, warm=warm)
     return (what if budget_s is None else fit(what, budget_s, look, most=most)), look
 
@@ -160,10 +160,10 @@ def hold(what: Ready) -> Any:
     return locked(what.folder.lock, why=f"{what.folder.path}: another paceline study is running in this folder")
 
 
-def _warm_up(warm: Warm | None, coming: list[Turn]) -> None:
+def _warm_up(warm: Warm | None, coming: list[PlannedRun]) -> None:
     """Begun while the study still plans. It imports on one core; meanwhile we do so on another, which later would be waited for:
     what the report needs. In the time of a run it would be in the run's way."""
-    if warm is None or warm.started or not any(turn.spec.launcher == "local" for turn in coming):
+    if warm is None or warm.started or not any(planned.spec.launcher == "local" for planned in coming):
         return
     warm.start()
     from paceline.report import drawing
@@ -182,11 +182,11 @@ def start(
     try:
         run_all(coming, watcher, facts=what.prepared.facts, deadline_s=deadline_s, warm=warm)
     except KeyboardInterrupt:
-        left = sum(not turn.run.finished for turn in what.all_turns())
+        left = sum(not planned.run.finished for planned in what.all_planned_runs())
         write_html(read(what.folder.path), what.folder.html)
-        settle((turn.run for turn in coming), leave)
+        settle((planned.run for planned in coming), leave)
         raise Interrupted(
-            f"interrupted with {left} of {len(what.all_turns())} runs to go; nothing finished is lost: "
+            f"interrupted with {left} of {len(what.all_planned_runs())} runs to go; nothing finished is lost: "
             f"the same command goes on from here (so far: {what.folder.html})"
         ) from None
     if deadline_s is not None:
@@ -196,11 +196,11 @@ def start(
     return reported
 
 
-def _coming(what: Ready, *, retry: bool) -> list[Turn]:
+def _coming(what: Ready, *, retry: bool) -> list[PlannedRun]:
     """What is to be run, after the plan was written down and jobs left by an earlier command were picked up."""
     write_json(what.folder.plan, what.expanded.plan.model_dump(mode="json", by_alias=True))
     pick_up(what.folder.path)
-    return [turn for turn in what.all_turns() if finished(turn, retry=retry) is None]
+    return [planned for planned in what.all_planned_runs() if finished(planned, retry=retry) is None]
 
 
 def submit(what: Ready, *, retry: bool = False) -> list[int]:
@@ -209,19 +209,19 @@ def submit(what: Ready, *, retry: bool = False) -> list[int]:
     try:
         return _submitted(what, coming)
     except KeyboardInterrupt:
-        settle((turn.run for turn in coming), None)
+        settle((planned.run for planned in coming), None)
         raise
 
 
-def _submitted(what: Ready, coming: list[Turn]) -> list[int]:
-    if here := [turn.label for turn in coming if not turn.spec.in_queue]:
+def _submitted(what: Ready, coming: list[PlannedRun]) -> list[int]:
+    if here := [planned.label for planned in coming if not planned.spec.in_queue]:
         raise BadInput(f"--detach: {here[0]} is no job in a queue; use a slurm+ launcher for every cell")
     return submit_all(coming, facts=what.prepared.facts)
 
 
 def _trim(what: Ready) -> None:
     """Blocks a deadline cut off are no longer part of the plan: a report of them would say "pending" for ever."""
-    whole = max((turn.repeat + 1 for turn in what.all_turns() if turn.run.finished), default=1)
+    whole = max((planned.repeat + 1 for planned in what.all_planned_runs() if planned.run.finished), default=1)
     plan = what.expanded.plan
     cells = [cell.model_copy(update={"keys": cell.keys[:whole]}) for cell in plan.cells]
     trimmed = plan.model_copy(update={"repeats": whole, "cells": cells})
@@ -231,11 +231,11 @@ def _trim(what: Ready) -> None:
 class Quiet:
     """A watcher that shows nothing."""
 
-    def starting(self, turn: Turn) -> None: ...
+    def starting(self, planned: PlannedRun) -> None: ...
 
-    def ticking(self, turn: Turn, elapsed_s: float, waiting: str) -> None: ...
+    def ticking(self, planned: PlannedRun, elapsed_s: float, waiting: str) -> None: ...
 
-    def ended(self, turn: Turn, record: Record) -> None: ...
+    def ended(self, planned: PlannedRun, record: Record) -> None: ...
 
 
 def run_study(

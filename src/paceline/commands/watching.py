@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # what only a study needs is not loaded for a run: its ranks 
     from rich.console import Console
 
     from paceline.commands.study import Ready as ReadyStudy
-    from paceline.study.campaign import Turn
+    from paceline.study.campaign import PlannedRun
     from paceline.study.estimate import Outlook
 
 
@@ -78,8 +78,8 @@ class Many(_Watcher):
 
         super().__init__(console)
         self._what, self._look = what, look
-        self._coming = [turn for turn in what.all_turns() if finished(turn, retry=retry) is None]
-        self._total = len(what.all_turns())
+        self._coming = [planned for planned in what.all_planned_runs() if finished(planned, retry=retry) is None]
+        self._total = len(what.all_planned_runs())
         self._done = self._total - len(self._coming)
         self._walls: dict[str, list[float]] = {}
 
@@ -98,30 +98,30 @@ class Many(_Watcher):
     def _left(self) -> float | None:
         """Measured means replace the outlook as soon as a cell has one."""
         means = {label: sum(walls) / len(walls) for label, walls in self._walls.items()}
-        labels = [turn.label for turn in self._coming]
+        labels = [planned.label for planned in self._coming]
         return replace(self._look, seconds={**self._look.seconds, **means}).of(labels)
 
-    def starting(self, turn: Turn) -> None: ...
+    def starting(self, planned: PlannedRun) -> None: ...
 
-    def ticking(self, turn: Turn, elapsed_s: float, waiting: str) -> None:
+    def ticking(self, planned: PlannedRun, elapsed_s: float, waiting: str) -> None:
         left = self._left()
         soon = f", about {duration(max(0.0, left - elapsed_s))} left" if left is not None else ""
         self._line.show(
             lambda: (
-                f"{self._done}/{self._total}{soon} | {turn.label} repeat {turn.repeat + 1}: "
-                f"{words(_glimpse(turn.run, turn.spec), elapsed_s, waiting)}"
+                f"{self._done}/{self._total}{soon} | {planned.label} repeat {planned.repeat + 1}: "
+                f"{words(_glimpse(planned.run, planned.spec), elapsed_s, waiting)}"
             )
         )
 
-    def ended(self, turn: Turn, record: Record) -> None:
+    def ended(self, planned: PlannedRun, record: Record) -> None:
         self._done += 1
-        self._coming = [other for other in self._coming if other != turn]
+        self._coming = [other for other in self._coming if other != planned]
         took = took_s(record)
-        self._walls.setdefault(turn.label, []).append(took)
+        self._walls.setdefault(planned.label, []).append(took)
         done = "profile" if seen(record) else ""
         said = f"{record.score[0]} {record.score[1]:.4f}" if record.score else record.why or done
         where, wall = (
-            f"[{self._done}/{self._total}] {turn.label} repeat {turn.repeat + 1}",
+            f"[{self._done}/{self._total}] {planned.label} repeat {planned.repeat + 1}",
             duration(took),
         )
         self._line.keep(f"{where}: {record.outcome}, {wall}, {said}")

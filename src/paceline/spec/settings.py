@@ -191,7 +191,7 @@ class Optim(Frozen):
     )
 
 
-class Spread(Frozen):
+class Distributed(Frozen):
     """What each rank holds of the model, and how the ranks stay one model."""
 
     sharding: Literal["none", "ddp", "fsdp", "tensor", "embedding"] = Field(
@@ -264,7 +264,7 @@ class Loop(Frozen):
     )
 
 
-class Settings(Loop, Spread, Optim, Batching, Queue, Process):
+class Settings(Loop, Distributed, Optim, Batching, Queue, Process):
     """All settings of one run; flat, because that is how they are typed, stored and swept.
 
     The bases stand in reverse: pydantic lists the fields of the last base first.

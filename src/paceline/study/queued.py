@@ -13,9 +13,9 @@ from paceline.base.files import read_json, remove_file, write_json, write_text
 from paceline.launch.command import uninterrupted
 from paceline.launch.plan import LAUNCHERS
 from paceline.launch.slurm import queue
-from paceline.launch.slurm.attend import Attended
 from paceline.launch.slurm.launchers import job_name
 from paceline.launch.slurm.script import Section, render
+from paceline.launch.slurm.wait import WaitedJob
 from paceline.launch.supervise import Tick
 from paceline.launch.warm import Warm
 from paceline.records.facts import TaskFacts
@@ -28,7 +28,7 @@ from paceline.study.execute import Since, check_room, conclude, held, help_out, 
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Submission:
     """One run to submit."""
 
     spec: Spec
@@ -45,43 +45,48 @@ def number_of(run: RunDir) -> int:
     return int(read_json(run.job("job.json"))["job"])
 
 
-def submit(wishes: Sequence[Wish], *, after: int | None = None) -> int | None:
+def submit(submissions: Sequence[Submission], *, after: int | None = None) -> int | None:
     """One job for these runs, in this order; its number. None when sbatch refused it: then every run has a record that says so.
 
     The folders are ours until the job's number is in them: a second command would clear them under the job.
     """
     with contextlib.ExitStack() as stack:
-        for wish in wishes:
-            check_room(wish.run)
-            stack.enter_context(held(wish.run))
-            make_room(wish.run)
-            write_down(wish.spec, wish.run, facts=wish.facts)
-            write_text(wish.run.log("preflight", "err"), "")  # the job's shell needs the folders to be there
-        first = wishes[0].run
-        write_text(first.job("script.sh"), _script(wishes))
+        for submission in submissions:
+            check_room(submission.run)
+            stack.enter_context(held(submission.run))
+            make_room(submission.run)
+            write_down(submission.spec, submission.run, facts=submission.facts)
+            write_text(submission.run.log("preflight", "err"), "")  # the job's shell needs the folders to be there
+        first = submissions[0].run
+        write_text(first.job("script.sh"), _script(submissions))
         submitted_t = time.time()
         try:
             with uninterrupted():
                 job = queue.submit(first.job("script.sh"), log=first.job("job.log"), after=after)
-                _note(wishes, job, submitted_t)
+                _note(submissions, job, submitted_t)
         except RunFailed as error:
-            for wish in wishes:
+            for submission in submissions:
                 said = Ended(submitted_t, 0.0, said=failed(error.kind, error.why))
-                conclude(wish.spec, wish.run, LAUNCHERS.load(wish.spec.launcher)(), said)
+                conclude(submission.spec, submission.run, LAUNCHERS.load(submission.spec.launcher)(), said)
             return None
     return job
 
 
-def _note(wishes: Sequence[Wish], job: int, submitted_t: float) -> None:
+def _note(submissions: Sequence[Submission], job: int, submitted_t: float) -> None:
     """In each folder: the job, and the other runs in it, in order."""
-    together = [str(wish.run.path) for wish in wishes]
-    for wish in wishes:
-        write_json(wish.run.job("job.json"), {"schema": 1, "job": job, "submitted_t": submitted_t, "runs": together})
+    together = [str(submission.run.path) for submission in submissions]
+    for submission in submissions:
+        write_json(
+            submission.run.job("job.json"), {"schema": 1, "job": job, "submitted_t": submitted_t, "runs": together}
+        )
 
 
-def _script(wishes: Sequence[Wish]) -> str:
-    sections: list[Section] = [LAUNCHERS.load(wish.spec.launcher)().section(wish.spec, wish.run) for wish in wishes]
-    return render(sections, name=job_name(wishes[0].spec.task))
+def _script(submissions: Sequence[Submission]) -> str:
+    sections: list[Section] = [
+        LAUNCHERS.load(submission.spec.launcher)().section(submission.spec, submission.run)
+        for submission in submissions
+    ]
+    return render(sections, name=job_name(submissions[0].spec.task))
 
 
 def _together(run: RunDir) -> list[RunDir]:
@@ -90,23 +95,23 @@ def _together(run: RunDir) -> list[RunDir]:
     return runs if run.path.resolve() in [other.path for other in runs] else [run]
 
 
-def _attended(run: RunDir) -> Attended:
+def _waited_job(run: RunDir) -> WaitedJob:
     together = _together(run)
     index = next(i for i, other in enumerate(together) if other.path in (run.path, run.path.resolve()))
     specs = [Spec.model_validate(read_json(other.spec)) for other in together if other.spec.exists()]
-    return Attended(
+    return WaitedJob(
         number_of(run), run, Spec.model_validate(read_json(run.spec)), after=together[index - 1] if index else None,
         largest=max(specs, key=lambda spec: (spec.topology.machines, spec.topology.processes)), packed=len(together) > 1,
     )  # fmt: skip
 
 
-def attend(run: RunDir, *, tick: Tick | None = None) -> Record:
+def wait(run: RunDir, *, tick: Tick | None = None) -> Record:
     """Wait for a submitted run's end and make its record. An interruption leaves the job as it is: see `cancel`."""
     with held(run):
-        return _concluded(_attended(run), tick)
+        return _concluded(_waited_job(run), tick)
 
 
-def _concluded(job: Attended, tick: Tick | None = None) -> Record:
+def _concluded(job: WaitedJob, tick: Tick | None = None) -> Record:
     ended = job.wait(tick)
     rest = [other for other in _together(job.run) if other.path != job.run.path.resolve()]
     record = conclude(job.spec, job.run, LAUNCHERS.load(job.spec.launcher)(), ended)
@@ -125,7 +130,7 @@ def _forget(runs: Sequence[RunDir]) -> None:
 def cancel(run: RunDir) -> None:
     """End the job a run was submitted with, and forget it: the next command starts anew."""
     together = _together(run)
-    _attended(run).cancel()
+    _waited_job(run).cancel()
     _forget(together)
 
 
@@ -141,7 +146,7 @@ def pick_up(root: Path) -> list[Record]:
         if run.job("ended").exists() or over.setdefault(number, queue.state(number).over):
             with contextlib.suppress(BadInput), held(run):  # held by another command: that one makes the record
                 if run.submitted:
-                    found.append(_concluded(_attended(run)))
+                    found.append(_concluded(_waited_job(run)))
     return found
 
 
@@ -164,9 +169,9 @@ def once(
 ) -> Record:
     """One run to its record, wherever it runs: in a job, as one machine of several, or here."""
     if spec.in_queue:
-        if not waits_for(run, spec) and submit([Wish(spec, run, facts)]) is None:
+        if not waits_for(run, spec) and submit([Submission(spec, run, facts)]) is None:
             return load(run.path)
-        return attend(run, tick=tick)
+        return wait(run, tick=tick)
     if spec.machine:
         return help_out(spec, run, tick=tick)
     return run_once(spec, run, tick=tick, facts=facts, since=since, warm=warm)

@@ -16,7 +16,6 @@ import torch
 from paceline.base.errors import RunFailed
 from paceline.records.fingerprint import version
 from paceline.spec.run import Spec
-from paceline.worker.feeds import Feeds, place_data
 from paceline.worker.measure.allocator import Cuda, HostMemory
 from paceline.worker.measure.arrivals import Arrivals
 from paceline.worker.measure.clock import Stopwatch
@@ -25,13 +24,14 @@ from paceline.worker.measure.memory import Memory
 from paceline.worker.measure.traffic import Traffic
 from paceline.worker.seed import kept, seed_everything
 from paceline.worker.sharding.build import not_as_asked, shard
+from paceline.worker.sharding.equal_steps import check_equal_steps
 from paceline.worker.sharding.lookup import Exchange
 from paceline.worker.sharding.replicate import same_start
-from paceline.worker.sharding.rhythm import check_rhythm
 from paceline.worker.sharding.sharding import Sharding
 from paceline.worker.sharding.tables import build_cut
+from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.sharding.units import units
-from paceline.worker.sharding.whole import Whole
+from paceline.worker.shared_data import Feeds, place_data
 from paceline.worker.step import Step
 from paceline.worker.steps import build_step
 from paceline.worker.tasks.feed import Feed
@@ -56,8 +56,8 @@ class Parts:
     world: World
     task: Task
     model: torch.nn.Module
-    whole: Whole
-    numbers: precision.Numbers
+    task_module: TaskModule
+    arithmetic: precision.Arithmetic
     sharding: Sharding
     optimizer: torch.optim.Optimizer
     update: Update
@@ -83,27 +83,29 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     model = model.to(device=world.device, dtype=precision.dtype(spec))
     same_start(model, world)
     feeds = place_data(spec, task, feeds, world)
-    check_rhythm(feeds.train.num, spec, world)
-    whole = Whole(model, task, precision.entrance(spec, world.device))
+    check_equal_steps(feeds.train.num, spec, world)
+    task_module = TaskModule(model, task, precision.entrance(spec, world.device))
     if spec.kernel == "fused":  # before anything is hung on layers: they are replaced, and keep their parameters
         feed = feeds.test if feeds.test.num > 1 else feeds.train
         num = min(2, feed.num)
         with users_code(task.name, task.source):
             batch = feed.walk([Piece(np.arange(num), num)]).take(0)
             kernel.fuse(model).prove(
-                lambda: whole(batch), lambda: task.loss_sum(whole(batch), batch, num)[0], lambda: kept(world.device)
+                lambda: task_module(batch),
+                lambda: task.loss_sum(task_module(batch), batch, num)[0],
+                lambda: kept(world.device),
             )
     float8 = None
     if spec.precision == "fp8":  # after the weights are where they stay: layers are replaced, and keep them
-        float8 = fp8.convert(whole, world.device)
-        model = whole.model
+        float8 = fp8.convert(task_module, world.device)
+        model = task_module.model
     flow = Flow(model) if spec.wrap == "none" else None
     if spec.remat != "none":  # before sharding, whose hooks must be outside of what is computed again
         remat.apply(spec, model, units(task, model))
-    sharded = shard(spec, task, whole, world, watch)
+    sharded = shard(spec, task, task_module, world, watch)
     # after sharding, which may replace parameters
     optimizer = optim.build(model.parameters(), spec, sparse=sparse_parameters(model))
-    numbers = precision.Numbers(
+    arithmetic = precision.Arithmetic(
         spec, world.device, flow, by_policy=spec.sharding == "fsdp", float8=float8, aside=lambda: kept(world.device),
     )  # fmt: skip
     update = Update(
@@ -113,16 +115,16 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     if spec.wrap == "accelerate":
         step: Step = _accelerated(spec, task, model, update, world, watch)
     else:
-        step = build_step(spec, task, whole, sharded, update, numbers, world, watch, feeds.train)
+        step = build_step(spec, task, task_module, sharded, update, arithmetic, world, watch, feeds.train)
     # After the model: from here on each rank has a stream of its own, but ranks that see the same samples draw the same.
     seed_everything(spec.seed, rank=sharded.sharding.share.index)
     allocator, why = (Cuda(world.device), None) if world.device.type == "cuda" else host
-    whole_step = "forward" not in step.phases
-    if whole_step and world.device.type == "cpu":
+    single_graph = "forward" not in step.phases
+    if single_graph and world.device.type == "cpu":
         allocator, why = None, "the step is one graph, and on a host nobody counts what it takes inside"
-    memory = Memory(model, optimizer, allocator, why, watch, graphs=step.num_made, whole=whole_step)
+    memory = Memory(model, optimizer, allocator, why, watch, graphs=step.num_made, single_graph=single_graph)
     return Parts(
-        spec, world, task, model, whole, numbers, sharded.sharding, optimizer, update, step, feeds.train, feeds.test, watch,
+        spec, world, task, model, task_module, arithmetic, sharded.sharding, optimizer, update, step, feeds.train, feeds.test, watch,
         Arrivals(world, watch), memory, Meter(world.device, leads=world.local_rank == 0), Traffic(world),
     )  # fmt: skip
 
@@ -148,7 +150,7 @@ def read_back(parts: Parts, computed: tuple[str, ...] = ()) -> dict[str, Any]:
     group = parts.optimizer.param_groups[0]
     dtypes = precision.floating(parts.model.parameters())
     computed = parts.step.computed or computed
-    numbers = parts.numbers.read_back()
+    arithmetic = parts.arithmetic.read_back()
     return {
         "world_size": parts.world.size,
         "backend": parts.world.backend,
@@ -158,9 +160,9 @@ def read_back(parts: Parts, computed: tuple[str, ...] = ()) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "dtypes": {"parameters": dtypes, **({"compute": list(computed)} if computed else {})},
         "precision": precision.word(
-            dtypes, computed, tf32=any(numbers["tf32"].values()), fp8=bool(numbers.get("fp8", {}).get("ran"))
+            dtypes, computed, tf32=any(arithmetic["tf32"].values()), fp8=bool(arithmetic.get("fp8", {}).get("ran"))
         ),
-        **numbers,
+        **arithmetic,
         **parts.step.read_back(),
         **parts.update.read_back(),
         "remat": remat.read_back(parts.model),

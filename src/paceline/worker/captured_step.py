@@ -17,17 +17,17 @@ from paceline.base.errors import PacelineError, RunFailed
 from paceline.worker.measure.compiles import Compiles
 from paceline.worker.measure.tally import LOSS, Tally
 from paceline.worker.recording import Recorder
-from paceline.worker.sharding.whole import Whole
-from paceline.worker.step import EagerStep, Fed
+from paceline.worker.sharding.task_module import TaskModule
+from paceline.worker.single_graph_step import Data, GraphBuffers, SingleGraphStep
+from paceline.worker.step import EagerStep, StepInput
 from paceline.worker.tasks.task import sentence
-from paceline.worker.transform.beside import steady
 from paceline.worker.transform.graph import USUALLY, code_line, tensors
 from paceline.worker.transform.in_graph import total_norm, updater
+from paceline.worker.transform.side_effects import steady
 from paceline.worker.update import TINY
-from paceline.worker.whole_step import Data, Insides, WholeStep
 
 
-class CapturedStep(WholeStep):
+class CapturedStep(SingleGraphStep):
     """The first three steps are ordinary ones on the stream that is then recorded: libraries make what they need for it there, and
     so the recording holds nothing but the step. A recording runs nothing: the step it was made of is made by its first replay.
     """
@@ -39,37 +39,45 @@ class CapturedStep(WholeStep):
     _static: Sequence[torch.Tensor] = ()
 
     def __init__(
-        self, eager: EagerStep, whole: Whole, compiles: Compiles, *, moves_beta: bool, data: Data | None = None
+        self,
+        eager: EagerStep,
+        task_module: TaskModule,
+        compiles: Compiles,
+        *,
+        moves_beta: bool,
+        data: Data | None = None,
     ) -> None:
-        super().__init__(eager, whole, compiles, moves_beta=moves_beta, data=data)
-        self.recorder = Recorder(next(whole.parameters()).device)
+        super().__init__(eager, task_module, compiles, moves_beta=moves_beta, data=data)
+        self.recorder = Recorder(next(task_module.parameters()).device)
 
-    def _ordinary(self, fed: Fed, tally: Tally) -> None:
-        self.recorder.aside(lambda: super(CapturedStep, self)._ordinary(fed, tally))
+    def _ordinary(self, step_input: StepInput, tally: Tally) -> None:
+        self.recorder.aside(lambda: super(CapturedStep, self)._ordinary(step_input, tally))
 
-    def make(self, insides: Insides, batch: Any, num: int) -> None:
-        update = updater(self.update.optimizer, insides.parameters, insides.rate)
+    def make(self, graph_buffers: GraphBuffers, batch: Any, num: int) -> None:
+        update = updater(self.update.optimizer, graph_buffers.parameters, graph_buffers.rate)
         own = _pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, batch)
         self._static = tensors(own)
-        course = self._course
+        batches = self._batches
 
         def body() -> None:
             """A step as `EagerStep` makes it alone. Gradients are made anew in it, so nothing has to be zeroed."""
-            task, numbers = self.eager.task, self.numbers
-            given = own if course is None else course.batch(course.tensors)
-            with numbers.arithmetic():
-                outputs = self.whole(given)
-            outputs = numbers.whole(outputs)
+            task, arithmetic = self.eager.task, self.arithmetic
+            given = own if batches is None else batches.batch(batches.tensors)
+            with arithmetic.autocast():
+                outputs = self.task_module(given)
+            outputs = arithmetic.full_precision(outputs)
             loss, count = task.loss_sum(outputs, given, num)
             with torch.no_grad():
-                insides.sums.add_(insides.rows({LOSS: (loss, count), **task.score_sums(outputs, given, num)}))
+                graph_buffers.sums.add_(
+                    graph_buffers.rows({LOSS: (loss, count), **task.score_sums(outputs, given, num)})
+                )
             (loss / count).backward()
             with torch.no_grad():
-                gradients = [parameter.grad for parameter in insides.parameters if parameter.grad is not None]
-                update(self._clipped(insides, gradients))
+                gradients = [parameter.grad for parameter in graph_buffers.parameters if parameter.grad is not None]
+                update(self._clipped(graph_buffers, gradients))
 
         try:
-            with steady(self.whole, self.asked):
+            with steady(self.task_module, self.asked):
                 self._graph = self.recorder.record(body)
         except PacelineError:
             raise
@@ -77,16 +85,18 @@ class CapturedStep(WholeStep):
             raise RunFailed(_refusal(error), kind="mismatch") from error
 
     @staticmethod
-    def _clipped(insides: Insides, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    def _clipped(graph_buffers: GraphBuffers, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
         """The same arithmetic as `Update`, where nothing may be looked at."""
-        if insides.clip is None:
+        if graph_buffers.clip is None:
             return gradients
         norm = total_norm(gradients)
         long = norm.double()
-        insides.clips.copy_(
-            torch.stack([insides.clips[0] + (long > insides.clip), torch.maximum(insides.clips[1], long)])
+        graph_buffers.clips.copy_(
+            torch.stack(
+                [graph_buffers.clips[0] + (long > graph_buffers.clip), torch.maximum(graph_buffers.clips[1], long)]
+            )
         )
-        factor = (insides.clip / (norm + TINY)).clamp(max=1.0)
+        factor = (graph_buffers.clip / (norm + TINY)).clamp(max=1.0)
         return [gradient * factor for gradient in gradients]
 
     def run(self, batch: Any) -> None:

@@ -18,23 +18,23 @@ from torch._inductor.exc import InductorError
 from torch.utils import _pytree
 
 from paceline.base.errors import PacelineError, RunFailed
-from paceline.worker.course import Course, Rows
+from paceline.worker.graph_batches import GraphBatches, HostBatches
 from paceline.worker.measure.compiles import Compiles
 from paceline.worker.recording import Recorder
 from paceline.worker.seed import kept
+from paceline.worker.sharding.gradient_message import GradientMessage
 from paceline.worker.sharding.replicate import Replicated
-from paceline.worker.sharding.whole import Whole
-from paceline.worker.sharding.wire import Wire
+from paceline.worker.sharding.task_module import TaskModule
+from paceline.worker.single_graph_step import STEP, Data, GraphBuffers, SingleGraphStep
 from paceline.worker.step import EagerStep
 from paceline.worker.step_body import Body, State
 from paceline.worker.tasks.task import sentence
-from paceline.worker.transform.beside import steady
 from paceline.worker.transform.few_channels import FEW_CHANNELS
 from paceline.worker.transform.formulas import Corrections
 from paceline.worker.transform.graph import USUALLY, Compiler, code_line
+from paceline.worker.transform.side_effects import steady
 from paceline.worker.transform.small_products import SMALL_PRODUCTS
 from paceline.worker.transform.tracing import compile_traced, trace, written_twice
-from paceline.worker.whole_step import STEP, Data, Insides, WholeStep
 
 # The same arithmetic on the same numbers: on a GPU the order of sums differs, and where gradients are computed in another way and
 # factors are rounded, what is rounded.
@@ -46,26 +46,29 @@ _IN_ONE_PLACE = (
 )
 
 
-class CompiledStep(WholeStep):
+class CompiledStep(SingleGraphStep):
     """As one graph or not at all: a break inside a step would make two graphs of it without a word."""
 
     word, asked = "compile", "graph=compile graph_of=step"
     num_before_recording = 2  # compiled steps on the stream that is then recorded: kernels are loaded by then
 
     def __init__(
-        self, eager: EagerStep, whole: Whole, compiles: Compiles, compiler: Compiler, *, moves_beta: bool, data: Data | None = None
+        self, eager: EagerStep, task_module: TaskModule, compiles: Compiles, compiler: Compiler,
+        *, moves_beta: bool, data: Data | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(eager, whole, compiles, moves_beta=moves_beta, data=data)
+        super().__init__(eager, task_module, compiles, moves_beta=moves_beta, data=data)
         self._compiler = compiler
-        device = next(whole.parameters()).device
+        device = next(task_module.parameters()).device
         self._recorder = Recorder(device) if device.type == "cuda" else None
         self._instead = {**FEW_CHANNELS, **SMALL_PRODUCTS} if device.type == "cuda" else None
         self._recording: torch.cuda.CUDAGraph | None = None
-        self.course_of = Rows if device.type == "cpu" else Course
+        self.batches_of = HostBatches if device.type == "cpu" else GraphBatches
         self.draws_on_host = device.type == "cuda"
         # alone, the gradients go straight into the update
-        self._wire = Wire(eager.sharding) if eager.sharding.meets and isinstance(eager.sharding, Replicated) else None
-        self.num_graphs = 1 if self._wire is None else 2
+        self._message = (
+            GradientMessage(eager.sharding) if eager.sharding.meets and isinstance(eager.sharding, Replicated) else None
+        )
+        self.num_graphs = 1 if self._message is None else 2
         self._calls: list[Callable[[], Any]] = []
         self._batch: list[torch.Tensor] = []
         self._corrections: Corrections | None = None
@@ -73,24 +76,24 @@ class CompiledStep(WholeStep):
 
     # ---- making it ----
 
-    def make(self, insides: Insides, batch: Any, num: int) -> None:
+    def make(self, graph_buffers: GraphBuffers, batch: Any, num: int) -> None:
         self._compiler.get_ready()
-        body = Body(self.eager, self.whole, insides, self._wire, num=num)
+        body = Body(self.eager, self.task_module, graph_buffers, self._message, num=num)
         self._corrections = body.corrections
-        course = self._course
-        state = body.state(self._given(batch) if course is None else course.tensors)
+        batches = self._batches
+        state = body.state(self._given(batch) if batches is None else batches.tensors)
 
         def given(state: State) -> Any:
-            if isinstance(course, Course):
-                return course.batch(state["batch"])
+            if isinstance(batches, GraphBatches):
+                return batches.batch(state["batch"])
             # what a task turns or stretches in place is a tensor of its own: the step's stay as they are
             own = _pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.view_as(tensor), state["batch"])
-            return own if course is None else course.batch(own)
+            return own if batches is None else batches.batch(own)
 
         try:
-            with steady(self.whole, self.asked, host=False):
+            with steady(self.task_module, self.asked, host=False):
                 self._prove(body, state, given)
-                if self._wire is None:
+                if self._message is None:
                     self._calls = [self._call(lambda s: body.update(s, body.gradients(s, given(s))), state)]
                 else:
                     self._calls = [
@@ -111,7 +114,7 @@ class CompiledStep(WholeStep):
             lambda s: s["proof"].copy_(body.flat(*body.backward(s, given(s)))), {**state, "proof": flat}, self._instead
         )
         # a task may change its batch in place, but not the data
-        ours = [self._course.tensors["at"]] if isinstance(self._course, Course) else _tensors(state["batch"])
+        ours = [self._batches.tensors["at"]] if isinstance(self._batches, GraphBatches) else _tensors(state["batch"])
         moving = [*state["buffers"].values(), state["sums"], *ours]
         with _untouched(moving, body.device):
             with torch.no_grad():
@@ -123,7 +126,7 @@ class CompiledStep(WholeStep):
         apart = max(
             _apart(traces[:-1], plain[:-1]), _apart(traces[-1:], plain[-1:])
         )  # the gradients, and what they count to
-        same = _SAME_ROUNDED if self._instead is not None and self.numbers.rounds else _SAME
+        same = _SAME_ROUNDED if self._instead is not None and self.arithmetic.rounds else _SAME
         moved = [
             name for name, one, other in zip(state["buffers"], after, theirs, strict=True)
             if not _alike(one.double(), other.double(), same)
@@ -167,19 +170,19 @@ class CompiledStep(WholeStep):
             return
         with torch.no_grad():
             self._calls[0]()
-            if self._wire is None:
+            if self._message is None:
                 return
-            if self._wire.exchange.say():
-                self.watch.come()
-            if isinstance(self._course, Rows):
-                self._course.go_on()
+            if self._message.exchange.publish():
+                self.watch.arrived()
+            if isinstance(self._batches, HostBatches):
+                self._batches.fetch_ahead()
             self.watch.switch("communication")
-            self._wire.exchange.meet()
+            self._message.exchange.wait()
             self.watch.switch(STEP)
             try:
                 self._calls[1]()
             finally:
-                self._wire.exchange.done()
+                self._message.exchange.release()
 
     def _on_gpu(self, recorder: Recorder) -> None:
         if self._recording is not None:

@@ -10,11 +10,11 @@ from paceline.spec.run import Spec
 from paceline.worker.measure.device import settle
 from paceline.worker.measure.tally import LOSS, Tally
 from paceline.worker.sharding.sharding import Sharding
-from paceline.worker.sharding.whole import Whole
+from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.tasks.feed import Feed, batches
 from paceline.worker.tasks.order import Piece, evaluation_pieces, training_pieces
 from paceline.worker.transform.buffers import reconcile
-from paceline.worker.transform.precision import Numbers
+from paceline.worker.transform.precision import Arithmetic
 from paceline.worker.world.join import World
 
 # Where ranks meet inside the model, one that has no sample left comes along with this one, and its outputs are thrown away.
@@ -22,11 +22,11 @@ _STAND_IN = Piece(np.zeros(1, dtype=np.int64), 0)
 
 
 def evaluate(
-    whole: Whole,
+    task_module: TaskModule,
     feed: Feed,
     spec: Spec,
     sharding: Sharding,
-    numbers: Numbers,
+    arithmetic: Arithmetic,
     world: World,
     names: list[str] | None = None,
 ) -> tuple[Tally, Tally]:
@@ -35,21 +35,21 @@ def evaluate(
     It is scored in the format of its weights, which under mixed precision is fp32. `names`: of the scores, as the last time.
     """
     sharding.one_model()
-    reconcile(whole.model, world, rule=spec.buffers)
-    local, task = Tally(), whole.task
-    was_training = whole.model.training
-    whole.model.eval()
+    reconcile(task_module.model, world, rule=spec.buffers)
+    local, task = Tally(), task_module.task
+    was_training = task_module.model.training
+    task_module.model.eval()
     pieces = _pieces(feed.num, spec, sharding)
     asked = [piece if len(piece.ids) else _STAND_IN for piece in pieces]
-    with torch.no_grad(), numbers.scoring():
+    with torch.no_grad(), arithmetic.evaluation():
         for piece, batch in zip(pieces, batches(feed, asked), strict=True):
             num = len(piece.ids)
-            outputs = numbers.whole(whole(batch))
+            outputs = arithmetic.full_precision(task_module(batch))
             if num:
                 loss, count = task.loss_sum(outputs, batch, num)
                 local.add({LOSS: (loss, count), **task.score_sums(outputs, batch, num)}, num)
     settle(world.device)
-    whole.model.train(was_training)
+    task_module.model.train(was_training)
     total = local.over(world, names) if sharding.share.num > 1 else local
     if total.num != feed.num:
         raise RunFailed(f"evaluated {total.num} of {feed.num} test samples: the score would be wrong", kind="inexact")

@@ -12,8 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.base.errors import RunFailed
 from paceline.worker.measure.compiles import COMPILE, Compiles
 from paceline.worker.measure.tally import Tally
-from paceline.worker.sharding.whole import Whole
-from paceline.worker.step import EagerStep, Fed
+from paceline.worker.sharding.task_module import TaskModule
+from paceline.worker.step import EagerStep, StepInput
 from paceline.worker.transform.graph import Compiler, Exported, compiled, in_words, is_compiled
 
 MODEL = "model"
@@ -27,7 +27,12 @@ class ModelGraphStep:
     """
 
     def __init__(
-        self, eager: EagerStep, module: torch.nn.Module, plain: Whole, compiles: Compiles, compiler: Compiler | None
+        self,
+        eager: EagerStep,
+        module: torch.nn.Module,
+        plain: TaskModule,
+        compiles: Compiles,
+        compiler: Compiler | None,
     ) -> None:
         """Without a compiler it is exported."""
         self._eager, self._module, self._plain, self._compiler = eager, module, plain, compiler
@@ -38,7 +43,7 @@ class ModelGraphStep:
         eager.forward = self._first
 
     def _first(self, batch: Any) -> Any:
-        self._eager.numbers.look_at(self._plain, batch)
+        self._eager.arithmetic.look_at(self._plain, batch)
         if self._exported is not None:
             self._eager.forward = self._exported
         elif self._compiler is not None:
@@ -54,9 +59,9 @@ class ModelGraphStep:
             return self._module
         return graph
 
-    def __call__(self, fed: Fed, tally: Tally) -> None:
+    def __call__(self, step_input: StepInput, tally: Tally) -> None:
         with self.compiles, in_words(f"graph={self._word}", "use graph=eager"):
-            self._eager(fed, tally)
+            self._eager(step_input, tally)
         if self._compiled is not None and not self.compiles.graphs:
             raise RunFailed(self._nothing(), kind="mismatch")
 

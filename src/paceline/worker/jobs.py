@@ -19,7 +19,6 @@ from paceline.spec.rules_sharding import nbytes
 from paceline.spec.run import Spec
 from paceline.spec.settings import names
 from paceline.worker.assemble import Parts, assemble, check, check_steps, read_back
-from paceline.worker.feeds import SharedFeed, load_data
 from paceline.worker.kernels.build import library
 from paceline.worker.kernels.gather import kernel
 from paceline.worker.loop import train
@@ -33,12 +32,13 @@ from paceline.worker.profile import finished, profile
 from paceline.worker.resilience.weights import fingerprint, save
 from paceline.worker.seed import seed_everything
 from paceline.worker.sharding.tables import build_outline
+from paceline.worker.shared_data import SharedFeed, load_data
 from paceline.worker.tasks.feed import TensorFeed, make_feed
 from paceline.worker.tasks.load import find, load_task, source_digest, values_for
 from paceline.worker.tasks.task import Task, better_of, users_code, usual_score
 from paceline.worker.transform.remat import nothing_recomputed
 from paceline.worker.transform.sparse import sparse_parameters
-from paceline.worker.world.collectives import agree, largest, spread_json
+from paceline.worker.world.collectives import agree, broadcast_json, largest
 from paceline.worker.world.env import Identity, announce
 from paceline.worker.world.join import World, check_identity, join
 from paceline.worker.world.pin import pin, pinned
@@ -96,7 +96,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
         watch.switch("checkpoint")
         energy = parts.energy.stop()
         # Some things only the steps could tell; the optimizer stays as it began, because its learning rate may decay.
-        first = spread_json(list(parts.step.computed), world)  # rank 0 always has a sample
+        first = broadcast_json(list(parts.step.computed), world)  # rank 0 always has a sample
         assert isinstance(first, list)
         seen = {
             **read_back(parts, tuple(first)),

@@ -37,13 +37,13 @@ def train(parts: Parts, observe: Observer) -> Tally:
                 parts.train, parts.task, pieces, watch, parts.world.device,
                 seed=spec.seed, epoch=epoch, accumulate=spec.accumulate,
             )  # fmt: skip
-            for num_global, fed in samples.steps():
+            for num_global, step_input in samples.steps():
                 with parts.traffic:
                     if parts.memory.looks:
                         with parts.memory:
-                            parts.step(fed, pace.window)
+                            parts.step(step_input, pace.window)
                     else:
-                        parts.step(fed, pace.window)
+                        parts.step(step_input, pace.window)
                 pace.after_step(epoch, num_global)
         last = _is_last(spec, epoch, pace.iteration)
         if not last:  # now, while a GPU is still busy with the steps it was given: the mark waits for it
@@ -54,7 +54,9 @@ def train(parts: Parts, observe: Observer) -> Tally:
         watch.switch("evaluation")
         parts.memory.evaluating(True)
         with users_code(f"{parts.task.name} (evaluation)", parts.task.source):
-            local, total = evaluate(parts.whole, parts.test, spec, parts.sharding, parts.numbers, parts.world, scores)
+            local, total = evaluate(
+                parts.task_module, parts.test, spec, parts.sharding, parts.arithmetic, parts.world, scores
+            )
         scores = total.names
         parts.memory.evaluating(False)
         _write(observe, parts, "test", epoch, pace, local, total=total)

@@ -117,14 +117,14 @@ def _one(parts: Parts, batch: Any, num: int, watch: _Switch) -> None:
         watch.switch("optimizer")
         parts.update.begin()
     watch.switch(FORWARD)
-    with parts.numbers.arithmetic():
-        outputs = parts.whole(batch)
-    if parts.numbers.looking:
-        parts.numbers.look(outputs)
+    with parts.arithmetic.autocast():
+        outputs = parts.task_module(batch)
+    if parts.arithmetic.looking:
+        parts.arithmetic.look(outputs)
     if not training:
         return
     watch.switch("loss")
-    outputs = parts.numbers.whole(outputs)
+    outputs = parts.arithmetic.full_precision(outputs)
     total, count = parts.task.loss_sum(outputs, batch, num)
     loss = parts.update.scaled(total / count)
     watch.switch(BACKWARD)

@@ -15,7 +15,7 @@ import torch
 
 from paceline.base.errors import RunFailed
 from paceline.worker.measure.clock import Stopwatch
-from paceline.worker.step import Fed, Micro, Place
+from paceline.worker.step import Micro, Place, StepInput
 from paceline.worker.tasks.feed import Feed
 from paceline.worker.tasks.order import Ids, Piece, micro_pieces, sample_keys
 from paceline.worker.tasks.task import Task
@@ -39,7 +39,7 @@ class Samples:
         if task.augment is not None and micro:
             self._keys = torch.from_numpy(sample_keys(np.concatenate(micro), seed=seed, epoch=epoch)).to(device)
 
-    def steps(self) -> Iterator[tuple[int, Fed]]:
+    def steps(self) -> Iterator[tuple[int, StepInput]]:
         """For each step the samples all ranks see in it, and what this rank is fed."""
         ids = self._walk.ids
         for index, piece in enumerate(self._pieces):
@@ -48,7 +48,7 @@ class Samples:
             if ids is not None:
                 start = self._starts[first]
                 place = Place(ids, self._keys, start, self._starts[first + len(self._cut[index])] - start)
-            yield piece.num_global, Fed(self._fetch(first, self._cut[index]), place, piece.num_global)
+            yield piece.num_global, StepInput(self._fetch(first, self._cut[index]), place, piece.num_global)
         self._walk.end()
 
     def _fetch(self, first: int, micro: Sequence[Ids]) -> Iterator[Micro]:

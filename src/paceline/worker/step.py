@@ -12,7 +12,7 @@ from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.tally import LOSS, Tally
 from paceline.worker.sharding.sharding import Sharding
 from paceline.worker.tasks.task import Task
-from paceline.worker.transform.precision import Numbers
+from paceline.worker.transform.precision import Arithmetic
 from paceline.worker.update import Update
 
 Micro = tuple[Any, int, bool]  # a micro-batch, its number of samples, whether it is the step's last
@@ -29,7 +29,7 @@ class Place:
     num: int
 
 
-class Fed:
+class StepInput:
     """What a step is given: its micro-batches, each fetched when it is asked for, which is timed as `data`. `place` is there where the
     data lies on the device as tensors. `num_global`: the samples of all ranks in this step, where there is more than one."""
 
@@ -50,7 +50,7 @@ class Step(Protocol):
     @property
     def computed(self) -> tuple[str, ...]: ...
 
-    def __call__(self, fed: Fed, tally: Tally) -> None: ...
+    def __call__(self, step_input: StepInput, tally: Tally) -> None: ...
 
     def hidden_s(self) -> float:
         """Seconds of communication that ran while this rank computed; the stopwatch must be settled."""
@@ -83,36 +83,36 @@ class EagerStep:
     phases: tuple[str, ...] = ("forward", "backward", "communication", "optimizer")
 
     def __init__(
-        self, forward: Callable[[Any], Any], task: Task, update: Update, sharding: Sharding, numbers: Numbers, watch: Stopwatch,
+        self, forward: Callable[[Any], Any], task: Task, update: Update, sharding: Sharding, arithmetic: Arithmetic, watch: Stopwatch,
         *, num_ranks: int, batch: int, accumulate: int, largest: Callable[[float], float],
     ) -> None:  # fmt: skip
         self.forward, self.task, self.update, self.sharding = forward, task, update, sharding
-        self.numbers, self.watch, self._batch, self._largest = numbers, watch, batch, largest
+        self.arithmetic, self.watch, self._batch, self._largest = arithmetic, watch, batch, largest
         self._num_micro = 0
         self._talks = sharding.meets
         # Alone and in one piece, the mean's gradient directly; otherwise the sum's, divided at the end by what was really seen.
         self._in_one_piece = num_ranks == 1 and accumulate == 1
         # In a half format a sum over a batch would overflow: there it is divided by a constant near the count, which cancels.
-        self._unit = 0.0 if numbers.half and not self._in_one_piece else 1.0
+        self._unit = 0.0 if arithmetic.half and not self._in_one_piece else 1.0
 
     @property
     def computed(self) -> tuple[str, ...]:
-        return self.numbers.computed
+        return self.arithmetic.computed
 
-    def __call__(self, fed: Fed, tally: Tally) -> None:
+    def __call__(self, step_input: StepInput, tally: Tally) -> None:
         """A rank that has no sample in this step is fed nothing; it still takes part in the reduction."""
         forward, backward, communication, update = self.phases
         total, num_micro = 0.0, 0
         self.watch.switch(update)
         self.update.begin()
-        for batch, num, last in fed:
+        for batch, num, last in step_input:
             self.watch.switch(forward)
             with self.sharding.micro(last=last):
-                with self.numbers.arithmetic():
+                with self.arithmetic.autocast():
                     outputs = self.forward(batch)
-                if self.numbers.looking:
-                    self.numbers.look(outputs)
-                outputs = self.numbers.whole(outputs)
+                if self.arithmetic.looking:
+                    self.arithmetic.look(outputs)
+                outputs = self.arithmetic.full_precision(outputs)
                 loss, count = self.task.loss_sum(outputs, batch, num)
                 with torch.no_grad():
                     tally.add({LOSS: (loss, count), **self.task.score_sums(outputs, batch, num)}, num)

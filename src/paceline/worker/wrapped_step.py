@@ -15,8 +15,8 @@ from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.overlap import Overlap
 from paceline.worker.measure.tally import LOSS, Tally
 from paceline.worker.sharding.ddp import ddps_words
-from paceline.worker.sharding.whole import Whole
-from paceline.worker.step import Fed
+from paceline.worker.sharding.task_module import TaskModule
+from paceline.worker.step import StepInput
 from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform.accelerated import Prepared
 from paceline.worker.transform.flow import Flow
@@ -27,7 +27,7 @@ from paceline.worker.world.collectives import sum_
 from paceline.worker.world.join import World
 
 
-class Guarded(Whole):
+class Guarded(TaskModule):
     """The user's errors are told from accelerate's in here, and outputs are seen before it changes them."""
 
     def __init__(self, model: torch.nn.Module, task: Task, flow: Flow) -> None:
@@ -70,13 +70,13 @@ class AcceleratedStep:
         if isinstance(prepared.model, DistributedDataParallel):
             prepared.model.register_comm_hook(None, self._overlap.hook)
 
-    def __call__(self, fed: Fed, tally: Tally) -> None:
+    def __call__(self, step_input: StepInput, tally: Tally) -> None:
         """One micro-batch: a rule refuses more, and DDP ranks that have none."""
         forward, communication, backward, update = self.phases
         optimizer = self.prepared.optimizer
         self.watch.switch(update)
         self.update.begin()
-        ((batch, num, _),) = fed
+        ((batch, num, _),) = step_input
         self.watch.switch(forward)
         with ddps_words("wrap=accelerate"):
             outputs = self.prepared.model(batch)

@@ -20,7 +20,7 @@ LAYERS = {"features": [[32, 512], [20, 32]], "mnist-convnet": [[10, 392]]}
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def descriptions(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """A machine with a new GPU, and a describe job that only notes what it was asked."""
     made: list[dict[str, Any]] = []
 
@@ -36,30 +36,30 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return made
 
 
-def test_only_what_needs_a_look_gets_one(looks: list[dict[str, Any]]) -> None:
+def test_only_what_needs_a_look_gets_one(descriptions: list[dict[str, Any]]) -> None:
     prepared = prepare("features", {})
-    assert prepared.spec({"precision": "bf16"}).device == "cuda" and not looks and prepared.facts is None
+    assert prepared.spec({"precision": "bf16"}).device == "cuda" and not descriptions and prepared.facts is None
     assert prepared.spec({"precision": "fp8"}).precision == "fp8"
     prepared.spec({"precision": "fp8", "lr": 0.1})
-    assert looks == [{}], "one look serves every spec of the same model"
+    assert descriptions == [{}], "one look serves every spec of the same model"
     prepared.spec({"precision": "fp8", "hidden": 64})
-    assert looks == [{}, {"hidden": 64}], "another model"
+    assert descriptions == [{}, {"hidden": 64}], "another model"
     assert prepared.facts is not None and prepared.described_s > 0
 
 
-def test_a_first_rule_saves_the_look(looks: list[dict[str, Any]]) -> None:
+def test_a_first_rule_saves_the_look(descriptions: list[dict[str, Any]]) -> None:
     with pytest.raises(BadInput, match="rule: fp8-on-a-gpu"):
         prepare("features", {}).spec({"precision": "fp8", "device": "cpu"})
-    assert not looks
+    assert not descriptions
 
 
-def test_layers_decide_before_the_launch(looks: list[dict[str, Any]]) -> None:
+def test_layers_decide_before_the_launch(descriptions: list[dict[str, Any]]) -> None:
     with pytest.raises(BadInput, match=r"none of the model's 1 linear layers .*rule: fp8-has-layers"):
         prepare("mnist-convnet", {}).spec({"precision": "fp8"})
-    assert looks == [{}]
+    assert descriptions == [{}]
 
 
-def test_an_old_gpu_decides_too(monkeypatch: pytest.MonkeyPatch, looks: list[dict[str, Any]]) -> None:
+def test_an_old_gpu_decides_too(monkeypatch: pytest.MonkeyPatch, descriptions: list[dict[str, Any]]) -> None:
     from paceline.commands import prepare as room
 
     found = room.describe
@@ -69,7 +69,7 @@ def test_an_old_gpu_decides_too(monkeypatch: pytest.MonkeyPatch, looks: list[dic
             prepare("features", {}).spec({"precision": precision})
 
 
-def test_a_refused_format_is_a_cell_and_not_the_end_of_a_study(looks: list[dict[str, Any]]) -> None:
+def test_a_refused_format_is_a_cell_and_not_the_end_of_a_study(descriptions: list[dict[str, Any]]) -> None:
     file = StudyFile(study="s", task="mnist-convnet", sweep={"precision": ["fp32", "fp8", "bf16"]})
     cells = _expand(file, prepare(file.task, {}), quick=False).plan.cells
     assert [bool(cell.skipped) for cell in cells] == [False, True, False]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from paceline.launch.command import Answer
-from paceline.launch.slurm import attend, queue
-from paceline.launch.slurm.attend import Attended
+from paceline.launch.slurm import queue, wait
 from paceline.launch.slurm.queue import State
 from paceline.launch.slurm.script import clock
+from paceline.launch.slurm.wait import WaitedJob
 from paceline.records.events import Broke, EventLog
 from paceline.records.layout import RunDir
 from paceline.spec.run import Spec
@@ -110,11 +110,11 @@ class Slurm:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
-    monkeypatch.setattr(attend, "_ASK_S", (0.05,))
-    monkeypatch.setattr(attend, "_LOOK_S", 0.01)
-    monkeypatch.setattr(attend, "_LAG_S", 0.2)
-    monkeypatch.setattr(attend, "_LOST_S", 0.1)
-    monkeypatch.setattr(attend, "_SLACK_S", 0.1)
+    monkeypatch.setattr(wait, "_ASK_S", (0.05,))
+    monkeypatch.setattr(wait, "_LOOK_S", 0.01)
+    monkeypatch.setattr(wait, "_LAG_S", 0.2)
+    monkeypatch.setattr(wait, "_LOST_S", 0.1)
+    monkeypatch.setattr(wait, "_SLACK_S", 0.1)
     monkeypatch.setattr(queue, "usable", lambda partition, cpus: (2, []))
     folder = RunDir(tmp_path)
     folder.job("x").parent.mkdir()
@@ -130,10 +130,10 @@ def slurm(monkeypatch: pytest.MonkeyPatch, *words: str) -> Slurm:
 
 def test_the_jobs_own_clock_is_the_wall_time(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm(monkeypatch, "COMPLETED")
-    monkeypatch.setattr(attend, "_SHARED_DISK_S", 0.1)
+    monkeypatch.setattr(wait, "_SHARED_DISK_S", 0.1)
     run.job("began").write_text("1000.5\n")
     run.job("ended").write_text("0 1012.0\n")
-    ended = Attended(7, run, SPEC).wait()
+    ended = WaitedJob(7, run, SPEC).wait()
     assert (ended.started_t, ended.wall_s, ended.said) == (1000.5, 11.5, None)
     assert [end.code for end in ended.exits] == [0]
 
@@ -141,14 +141,14 @@ def test_the_jobs_own_clock_is_the_wall_time(run: RunDir, monkeypatch: pytest.Mo
 def test_cancelled_from_outside(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm(monkeypatch, "PENDING", "RUNNING", "CANCELLED")
     run.machines.write_text("{}")
-    ended = Attended(7, run, SPEC).wait()
+    ended = WaitedJob(7, run, SPEC).wait()
     assert ended.said is not None and ended.said.why == "job 7 was cancelled (scancel) from outside"
 
 
 def test_machines_that_do_not_meet_are_given_up(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = slurm(monkeypatch, "RUNNING")
     run.job("checking").write_text("1\n")
-    ended = Attended(7, run, SPEC).wait()
+    ended = WaitedJob(7, run, SPEC).wait()
     assert fake.cancelled and ended.said is not None and ended.said.kind == "launch"
     assert "did not find each other within 1 s" in str(ended.said.why) and "not even its log is here" in str(
         ended.said.why
@@ -158,7 +158,7 @@ def test_machines_that_do_not_meet_are_given_up(run: RunDir, monkeypatch: pytest
 def test_too_few_machines_are_not_waited_for(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = slurm(monkeypatch, "PENDING")
     monkeypatch.setattr(queue, "usable", lambda partition, cpus: (1, ["node1"]))
-    ended = Attended(7, run, SPEC).wait()
+    ended = WaitedJob(7, run, SPEC).wait()
     assert fake.cancelled and ended.said is not None
     assert (
         "needs 2 machines with 1 CPU each, and the partition has 1 such that can be used now (node1 cannot be used)"
@@ -173,7 +173,7 @@ def test_a_rank_that_lost_a_machine_ends_the_job(run: RunDir, monkeypatch: pytes
     log = EventLog(run.events(0))
     log.write(Broke(kind="lost", why="gone", t=1.0, rank=0))
     log.close()
-    assert Attended(7, run, SPEC).wait().said is None, "the rank's own word stands"
+    assert WaitedJob(7, run, SPEC).wait().said is None, "the rank's own word stands"
     assert fake.cancelled
 
 
@@ -192,7 +192,7 @@ def test_a_run_that_went_well_waits_for_its_files(run: RunDir, monkeypatch: pyte
 
     writer = threading.Thread(target=late, args=(0.5,))
     writer.start()
-    ended = Attended(7, run, SPEC).wait()
+    ended = WaitedJob(7, run, SPEC).wait()
     writer.join()
     assert ended.said is None and [end.code for end in ended.exits] == [0]
 
@@ -200,7 +200,7 @@ def test_a_run_that_went_well_waits_for_its_files(run: RunDir, monkeypatch: pyte
 def test_a_job_that_says_nothing_is_quoted_by_its_log(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm(monkeypatch, "FAILED")
     run.job("job.log").write_text("node list: a\n/env/activate: line 3: module: command not found\n")
-    ended = Attended(7, run, SPEC).wait()
+    ended = WaitedJob(7, run, SPEC).wait()
     assert ended.said is not None and str(ended.said.why).endswith(
         "it said: /env/activate: line 3: module: command not found"
     )
@@ -211,7 +211,7 @@ def test_the_check_before_the_ranks_is_quoted(run: RunDir, monkeypatch: pytest.M
     run.job("ended").write_text("66 1010\n")
     run.log("preflight", "err").parent.mkdir()
     run.log("preflight", "err").write_text("python: No module named paceline\n")
-    ended = Attended(7, run, SPEC).wait()
+    ended = WaitedJob(7, run, SPEC).wait()
     assert (
         ended.said is not None
         and ended.said.why == "the check before the ranks failed: python: No module named paceline"
@@ -222,12 +222,12 @@ def test_a_time_limit_of_ours(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> N
     slurm(monkeypatch, "FAILED")
     run.job("began").write_text("1000\n")
     run.job("ended").write_text("124 1030\n")
-    assert Attended(7, run, SPEC.model_copy(update={"timeout": 30.0})).wait().timeout_s == 30.0
+    assert WaitedJob(7, run, SPEC.model_copy(update={"timeout": 30.0})).wait().timeout_s == 30.0
 
 
 def test_what_is_waited_for_is_said(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
     slurm(monkeypatch, "PENDING", "PENDING", "COMPLETED")
-    monkeypatch.setattr(attend, "_SHARED_DISK_S", 0.5)  # nothing was written: it would be waited for
+    monkeypatch.setattr(wait, "_SHARED_DISK_S", 0.5)  # nothing was written: it would be waited for
     said: list[str] = []
-    Attended(7, run, SPEC).wait(lambda elapsed_s, words: said.append(words))
+    WaitedJob(7, run, SPEC).wait(lambda elapsed_s, words: said.append(words))
     assert "job 7 waits in the queue (Resources)" in said

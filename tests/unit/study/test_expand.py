@@ -104,13 +104,13 @@ def test_a_timeout_is_tried_again_with_more_time(
     from paceline.base.files import write_json
     from paceline.records.gather import refusal
     from paceline.records.layout import RunDir
-    from paceline.study.campaign import Turn, finished
+    from paceline.study.campaign import PlannedRun, finished
 
     spec = expand(sweep={"batch": [32]}, settings={"timeout": was}).specs["batch=32"][0]
     run = RunDir(tmp_path)
     write_json(run.result, {**refusal(spec.plain(), "x"), "outcome": "failed", "kind": kind, "key": spec.key()})
-    turn = Turn("batch=32", 0, spec.model_copy(update={"timeout": now}), run)
-    assert (finished(turn) is None) == again
+    planned = PlannedRun("batch=32", 0, spec.model_copy(update={"timeout": now}), run)
+    assert (finished(planned) is None) == again
 
 
 def test_seeds_belong_to_the_repeats() -> None:

@@ -13,13 +13,15 @@ from paceline.records.layout import RunDir
 from paceline.records.record import Record
 from paceline.spec.run import Spec
 from paceline.study import queued
-from paceline.study.campaign import Turn, in_jobs, run_all, submit_all
-from paceline.study.queued import Wish
+from paceline.study.campaign import PlannedRun, in_jobs, run_all, submit_all
+from paceline.study.queued import Submission
 
 
-def turns(num: int, folder: Path, **settings: Any) -> list[Turn]:
+def planned_runs(num: int, folder: Path, **settings: Any) -> list[PlannedRun]:
     asked = {"launcher": "slurm+srun", "threads": 1, "cpus_per_task": 1, **settings}
-    return [Turn(f"cell{i}", 0, Spec(task="features", seed=i, **asked), RunDir(folder / str(i))) for i in range(num)]
+    return [
+        PlannedRun(f"cell{i}", 0, Spec(task="features", seed=i, **asked), RunDir(folder / str(i))) for i in range(num)
+    ]
 
 
 class Queue:
@@ -29,59 +31,59 @@ class Queue:
         self.jobs: list[tuple[list[str], int | None]] = []
         self.log: list[str] = []
         monkeypatch.setattr(queued, "submit", self.submit)
-        monkeypatch.setattr(queued, "attend", self.attend)
+        monkeypatch.setattr(queued, "wait", self.wait)
 
-    def submit(self, wishes: Sequence[Wish], *, after: int | None = None) -> int:
-        for wish in wishes:
-            wish.run.job("x").parent.mkdir(parents=True)
-            wish.run.job("job.json").write_text("{}")
-        self.jobs.append(([wish.run.path.name for wish in wishes], after))
+    def submit(self, submissions: Sequence[Submission], *, after: int | None = None) -> int:
+        for submission in submissions:
+            submission.run.job("x").parent.mkdir(parents=True)
+            submission.run.job("job.json").write_text("{}")
+        self.jobs.append(([submission.run.path.name for submission in submissions], after))
         self.log.append("submit " + "+".join(self.jobs[-1][0]))
         return len(self.jobs)
 
-    def attend(self, run: RunDir, *, tick: Any = None) -> Record:
+    def wait(self, run: RunDir, *, tick: Any = None) -> Record:
         self.log.append(f"attend {run.path.name}")
         return Record({"outcome": "completed", "spec": {}, "time": {"wall_s": 1.0}})
 
 
 class Nobody:
-    def starting(self, turn: Turn) -> None: ...
+    def starting(self, planned: PlannedRun) -> None: ...
 
-    def ticking(self, turn: Turn, elapsed_s: float, waiting: str) -> None: ...
+    def ticking(self, planned: PlannedRun, elapsed_s: float, waiting: str) -> None: ...
 
-    def ended(self, turn: Turn, record: Record) -> None: ...
+    def ended(self, planned: PlannedRun, record: Record) -> None: ...
 
 
 def test_one_job_at_a_time_unless_more_are_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = Queue(monkeypatch)
-    run_all(turns(3, tmp_path), Nobody())
+    run_all(planned_runs(3, tmp_path), Nobody())
     assert one.log == ["submit 0", "attend 0", "submit 1", "attend 1", "submit 2", "attend 2"]
     two = Queue(monkeypatch)
-    run_all(turns(3, tmp_path / "two", max_jobs=2), Nobody())
+    run_all(planned_runs(3, tmp_path / "two", max_jobs=2), Nobody())
     assert two.log == ["submit 0", "submit 1", "attend 0", "submit 2", "attend 1", "attend 2"]
 
 
 def test_packed_runs_are_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = Queue(monkeypatch)
-    run_all(turns(3, tmp_path, pack=True), Nobody())
+    run_all(planned_runs(3, tmp_path, pack=True), Nobody())
     assert found.log == ["submit 0+1+2", "attend 0", "attend 1", "attend 2"]
 
 
 def test_runs_that_are_not_for_a_queue_are_never_packed(tmp_path: Path) -> None:
-    here = [Turn("here", 0, Spec(task="features", threads=1), RunDir(tmp_path / "here"))]
-    packed = turns(2, tmp_path, pack=True)
+    here = [PlannedRun("here", 0, Spec(task="features", threads=1), RunDir(tmp_path / "here"))]
+    packed = planned_runs(2, tmp_path, pack=True)
     assert in_jobs([packed[0], *here, packed[1]]) == [packed, here]
 
 
 def test_runs_that_ask_for_different_machines_are_not_packed_together(tmp_path: Path) -> None:
-    plain, other = turns(2, tmp_path, pack=True), turns(1, tmp_path / "x", pack=True, partition="low")
+    plain, other = planned_runs(2, tmp_path, pack=True), planned_runs(1, tmp_path / "x", pack=True, partition="low")
     assert in_jobs([plain[0], *other, plain[1]]) == [plain, other]
 
 
 def test_left_alone_each_job_waits_for_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is there to submit the next one: Slurm itself keeps to max_jobs."""
     found = Queue(monkeypatch)
-    assert submit_all(turns(4, tmp_path, max_jobs=2)) == [1, 2, 3, 4]
+    assert submit_all(planned_runs(4, tmp_path, max_jobs=2)) == [1, 2, 3, 4]
     assert [after for _, after in found.jobs] == [None, None, 1, 2]
 
 
@@ -90,9 +92,9 @@ def test_a_submitted_run_is_picked_up_by_any_name(moved: bool, tmp_path: Path, m
     """`paceline report run`, from the folder above it, or after it was moved."""
     monkeypatch.setattr(queue, "submit", lambda script, **_: 7)
     monkeypatch.setattr(queue, "state", lambda job: queue.State("CANCELLED"))
-    turn = turns(1, tmp_path)[0]
-    assert queued.submit([Wish(turn.spec, turn.run)]) == 7
-    turn.run.job("ended").write_text("1 1000\n")
+    planned = planned_runs(1, tmp_path)[0]
+    assert queued.submit([Submission(planned.spec, planned.run)]) == 7
+    planned.run.job("ended").write_text("1 1000\n")
     monkeypatch.chdir(tmp_path)
     if moved:
         (tmp_path / "0").rename("elsewhere")

@@ -14,8 +14,8 @@ from paceline.spec.run import Spec
 from paceline.worker.assemble import check
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.tally import Tally
-from paceline.worker.sharding.rhythm import check_rhythm
-from paceline.worker.step import Fed
+from paceline.worker.sharding.equal_steps import check_equal_steps
+from paceline.worker.step import StepInput
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.transform.accelerated import Prepared, Seat, differences
 from paceline.worker.transform.flow import Flow
@@ -116,10 +116,10 @@ def test_only_batches_that_are_trained_on_are_refused(
 ) -> None:
     spec = Spec(task="features", wrap="accelerate", batch=batch, steps=steps, epochs=None if steps else 3)
     if fits:
-        check_rhythm(num, spec, world(size))
+        check_equal_steps(num, spec, world(size))
     else:
         with pytest.raises(RunFailed, match=f"{num % batch} of the {num} samples, too few for {size} ranks") as caught:
-            check_rhythm(num, spec, world(size))
+            check_equal_steps(num, spec, world(size))
         assert caught.value.kind == "mismatch"
 
 
@@ -155,7 +155,7 @@ def test_a_step_is_the_mean_losss_update() -> None:
     twin.load_state_dict(model.state_dict())
     x, y = torch.randn(5, 3), torch.tensor([0, 1, 1, -100, 0])
     step, tally = _step(model, "fp32"), Tally()
-    step(Fed(iter([((x, y), 5, True)])), tally)
+    step(StepInput(iter([((x, y), 5, True)])), tally)
     torch.nn.functional.cross_entropy(twin(x), y).backward()
     _Optimizer(twin).step()
     assert torch.allclose(model.weight, twin.weight, rtol=0, atol=1e-7)
@@ -178,7 +178,7 @@ def test_a_scaler_that_keeps_skipping_ends_the_run() -> None:
     step.prepared.optimizer.step_was_skipped = True
     batch = torch.randn(4, 3), torch.tensor([0, 1, 1, 0])
     for _ in range(19):
-        step(Fed(iter([(batch, 4, True)])), Tally())
+        step(StepInput(iter([(batch, 4, True)])), Tally())
     with pytest.raises(RunFailed, match="20 updates in a row were left out") as caught:
-        step(Fed(iter([(batch, 4, True)])), Tally())
+        step(StepInput(iter([(batch, 4, True)])), Tally())
     assert caught.value.kind == "nonfinite"

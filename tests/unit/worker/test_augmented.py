@@ -41,8 +41,8 @@ def seen(*, ranks: int, accumulate: int, epoch: int = 1) -> tuple[list[int], tor
             epoch=epoch,
             accumulate=accumulate,
         )
-        for step, (_, fed) in enumerate(samples.steps()):
-            for batch, _, _ in fed:
+        for step, (_, step_input) in enumerate(samples.steps()):
+            for batch, _, _ in step_input:
                 ids[step] += batch[1].tolist()
                 pixels[step].append(batch[0])
     return [number for step in ids for number in step], torch.cat([piece for step in pixels for piece in step])

@@ -15,12 +15,12 @@ from paceline.records.events import EventLog
 from paceline.records.layout import RunDir
 from paceline.spec.run import Spec
 from paceline.worker.assemble import Parts, assemble, check, check_steps, read_back
-from paceline.worker.feeds import load_data
 from paceline.worker.load import load
 from paceline.worker.loop import train
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.observer import Observer
 from paceline.worker.resilience.weights import save
+from paceline.worker.shared_data import load_data
 from paceline.worker.tasks.load import load_task
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.world.join import World

@@ -28,7 +28,7 @@ from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 from paceline.worker.captured_step import CapturedStep
 from paceline.worker.compiled_step import CompiledStep, _alike
-from paceline.worker.course import Course, Rows
+from paceline.worker.graph_batches import GraphBatches, HostBatches
 from paceline.worker.graph_step import ModelGraphStep
 from paceline.worker.measure.allocator import host_memory
 from paceline.worker.measure.clock import Stopwatch
@@ -37,18 +37,18 @@ from paceline.worker.measure.memory import Memory
 from paceline.worker.measure.tally import Tally
 from paceline.worker.samples import Samples
 from paceline.worker.sharding.replicate import Replicated
-from paceline.worker.sharding.whole import Whole
-from paceline.worker.step import EagerStep, Fed, Step
+from paceline.worker.sharding.task_module import TaskModule
+from paceline.worker.single_graph_step import SingleGraphStep
+from paceline.worker.step import EagerStep, Step, StepInput
 from paceline.worker.tasks.feed import TensorFeed
 from paceline.worker.tasks.order import epoch_order, training_pieces
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.transform import optim
 from paceline.worker.transform.flow import Flow
 from paceline.worker.transform.graph import Compiler, Exported, signature
-from paceline.worker.transform.precision import Numbers
+from paceline.worker.transform.precision import Arithmetic
 from paceline.worker.transform.schedule import Length, rate
 from paceline.worker.update import Update
-from paceline.worker.whole_step import WholeStep
 from paceline.worker.world.join import World
 
 WORLD = World(rank=0, size=1, local_rank=0, host="here", device=torch.device("cpu"), backend="gloo")
@@ -133,7 +133,7 @@ class Made:
             x = torch.randn(size, 8, dtype=torch.float64, generator=generator)
             y = torch.randint(0, 5, (size,), generator=generator)
             self.watch.switch("data")
-            self.step(Fed(iter([((x, y), size, True)])), tally)
+            self.step(StepInput(iter([((x, y), size, True)])), tally)
             if size != sizes[0] or index + 1 == len(sizes):
                 rows.append({**tally.means(), "num": tally.num})
                 tally = Tally()
@@ -152,8 +152,8 @@ def by_place(made: Made, *, epochs: int = 3) -> list[dict[str, Any]]:
         order = epoch_order(feed.num, seed=1, epoch=epoch, shuffle=True)
         pieces, tally = training_pieces(order, batch=16, rank=0, world_size=1), Tally()
         samples = Samples(feed, made.task, pieces, made.watch, WORLD.device, seed=1, epoch=epoch, accumulate=1)
-        for _, fed in samples.steps():
-            made.step(fed, tally)
+        for _, step_input in samples.steps():
+            made.step(step_input, tally)
         rows.append({**tally.means(), "num": tally.num})
     return rows
 
@@ -172,8 +172,8 @@ def made(
     spec = Spec(**given)
     optimizer, replicas = optim.build(model.parameters(), spec), Replicated(model, WORLD)
     update = Update(optimizer, replicas, lambda i: rate(spec, Length(len(SIZES), 4), i), clip=spec.clip, scale=None)
-    watch, whole = Stopwatch("data"), Whole(model, task)
-    numbers = Numbers(spec, WORLD.device, Flow(model))
+    watch, whole = Stopwatch("data"), TaskModule(model, task)
+    numbers = Arithmetic(spec, WORLD.device, Flow(model))
     eager = EagerStep(whole, task, update, replicas, numbers, watch, num_ranks=1, batch=16, accumulate=1, largest=float)
     compiles, step = Compiles(watch), None
     if kind == "step":
@@ -196,7 +196,7 @@ class OnHost(CapturedStep):
 
     def _recorded(self, body: Callable[[], None]) -> Any:
         def replay() -> None:
-            for parameter in self.whole.parameters():
+            for parameter in self.task_module.parameters():
                 parameter.grad = None
             body()
 
@@ -271,21 +271,24 @@ def test_a_captured_step_trains_as_the_plain_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "backend", "augment", "course"),
+    ("kind", "backend", "augment", "batches"),
     [
-        ("step", "aot_eager", None, Rows), ("step", "inductor", brighter, Rows), ("step", "aot_eager", brighter, Course),
-        ("step", "inductor", None, Course), ("captured", "aot_eager", brighter, Course),
+        ("step", "aot_eager", None, HostBatches), ("step", "inductor", brighter, HostBatches),
+        ("step", "aot_eager", brighter, GraphBatches),
+        ("step", "inductor", None, GraphBatches), ("captured", "aot_eager", brighter, GraphBatches),
     ],
 )  # fmt: skip
 def test_a_graph_that_comes_by_its_own_samples_trains_as_the_plain_step(
-    kind: str, backend: str, augment: Any, course: Any
+    kind: str, backend: str, augment: Any, batches: Any
 ) -> None:
     """It knows its place in the epoch, through short batches, which are ordinary steps, and new orders. A compiled step fetches
     its samples itself on a GPU only, which is no other code than here."""
     asked: dict[str, Any] = {"optimizer": "adam"} if kind == "step" else {"optimizer": "sgd", "update": "fused"}
     graph = made(kind, backend=backend, data=DATA, augment=augment, **asked)
-    assert isinstance(graph.step, WholeStep) and graph.step.course_of is (Rows if kind == "step" else Course)
-    graph.step.course_of = course
+    assert isinstance(graph.step, SingleGraphStep) and graph.step.batches_of is (
+        HostBatches if kind == "step" else GraphBatches
+    )
+    graph.step.batches_of = batches
     plain = made("eager", augment=augment, **{**asked, "update": "single"})
     for ours, theirs in zip(by_place(graph), by_place(plain), strict=True):
         assert ours.keys() == theirs.keys() and ours["num"] == theirs["num"] == 54
@@ -511,7 +514,7 @@ def test_words_and_bare_tensors_in_a_batch() -> None:
             generator = torch.Generator().manual_seed(index)
             x = torch.randn(16, 8, dtype=torch.float64, generator=generator)
             y = torch.randint(0, 5, (16,), generator=generator)
-            one.step(Fed(iter([({"at": x, "y": y, "word": "a"}, 16, True)])), tally)
+            one.step(StepInput(iter([({"at": x, "y": y, "word": "a"}, 16, True)])), tally)
         results.append(one)
     same(*results)
 
@@ -643,7 +646,7 @@ def test_an_export_with_tensors_of_its_own_is_refused(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(torch.export.ExportedProgram, "module", copied)
     task = Task("made up", lambda: model, list, list, usual_forward, usual_loss, usual_score)
-    exported = Exported(Whole(model, task), Compiles(Stopwatch("forward")).making)
+    exported = Exported(TaskModule(model, task), Compiles(Stopwatch("forward")).making)
     with pytest.raises(RunFailed, match="would train another model"):
         exported((torch.randn(4, 8, dtype=torch.float64), torch.zeros(4)))
 
@@ -727,7 +730,7 @@ def test_a_batch_the_export_was_not_made_for_goes_to_the_model() -> None:
 
     model = Means()
     task = Task("made up", lambda: model, list, list, usual_forward, usual_loss, usual_score)
-    exported = Exported(Whole(model, task), Compiles(Stopwatch("forward")).making)
+    exported = Exported(TaskModule(model, task), Compiles(Stopwatch("forward")).making)
     for num, (size, length) in enumerate([(4, 8), (6, 8), (2, 8)]):
         exported((torch.randn(size, length), torch.zeros(size)))
         assert (exported.num_graph, exported.num_eager) == (num + 1, 0), "the number of samples is free"

@@ -14,10 +14,10 @@ from paceline.records.steady import pace
 from paceline.spec.run import Spec
 from paceline.worker import loop
 from paceline.worker.assemble import assemble
-from paceline.worker.feeds import load_data
 from paceline.worker.loop import train
 from paceline.worker.measure import clock
 from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.shared_data import load_data
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.world.join import World
 
@@ -41,9 +41,9 @@ def trained(monkeypatch: pytest.MonkeyPatch, **asked: Any) -> list[Any]:
     parts = assemble(spec, task, load_data(spec, task, rank=0), WORLD, Stopwatch("startup"), (None, "not asked"))
     step, evaluate = type(parts.step).__call__, loop.evaluate
 
-    def timed(self: Any, fed: Any, tally: Any) -> None:
+    def timed(self: Any, step_input: Any, tally: Any) -> None:
         num[0] += 1
-        step(self, fed, tally)
+        step(self, step_input, tally)
         time.now += 1.0 if num[0] <= 5 else 0.01
 
     def evaluated(*given: Any) -> Any:

@@ -5,8 +5,8 @@
 // have. So every rank computes the same bits. Whoever has come so far that it may write again hardly ever waits for that: the
 // others read when it read. Long pieces are summed in parts: each rank one part, then all copy the others' parts.
 //
-// A compiled step reads the others' slots by itself, between reduce_meet and reduce_done; between reduce_say, when its own message is
-// there, and reduce_meet it does what it need not wait for.
+// A compiled step reads the others' slots by itself, between reduce_wait and reduce_release; between reduce_publish, when its own message is
+// there, and reduce_wait it does what it need not wait for.
 //
 // Nothing here waits for ever: after `slice_us` the call returns WAITING and is made again, so that Python can see to signals,
 // to peers that died and to its time limit.
@@ -48,16 +48,16 @@ struct State {  // of one rank, its own; zeros at first. Between two calls it sa
   uint64_t theirs;
 };
 
-struct Board {
+struct Layout {
   unsigned char *memory;
   uint64_t slot_bytes, part_bytes;  // pieces longer than part_bytes are summed in parts
   uint32_t rank, size;
   uint32_t spin_us;  // how long to wait awake; 0 where ranks have no core each
 };
 
-Line &line(const Board &b, uint32_t rank) { return *reinterpret_cast<Line *>(b.memory + rank * LINE); }
+Line &line(const Layout &b, uint32_t rank) { return *reinterpret_cast<Line *>(b.memory + rank * LINE); }
 
-unsigned char *slot(const Board &b, uint32_t rank) { return b.memory + b.size * LINE + rank * b.slot_bytes; }
+unsigned char *slot(const Layout &b, uint32_t rank) { return b.memory + b.size * LINE + rank * b.slot_bytes; }
 
 uint64_t now_us() {
   timespec t;
@@ -81,7 +81,7 @@ inline void relax() {
 #endif
 }
 
-void publish(const Board &b, State &s) {
+void wake(const Layout &b, State &s) {
   Line &mine = line(b, b.rank);
   mine.core.store(core_here(), std::memory_order_relaxed);
   mine.published.store(++s.published, std::memory_order_seq_cst);  // releases all that was written before
@@ -112,7 +112,7 @@ bool sleep_until(Line &theirs, uint32_t wanted, uint64_t us) {
 }
 
 // Whether all have published as often as I have; at the latest after `slice_us`.
-bool all_there(const Board &b, const State &s, uint64_t slice_us) {
+bool all_there(const Layout &b, const State &s, uint64_t slice_us) {
   uint64_t began = 0;
   for (uint32_t other = 0; other < b.size; ++other) {
     Line &theirs = line(b, other);
@@ -134,7 +134,7 @@ bool all_there(const Board &b, const State &s, uint64_t slice_us) {
 
 // Whether all have read what I published last; at the latest after `slice_us`. They read at the same time as I did, so this is a
 // look; a rank that was interrupted there is waited for asleep.
-bool all_read(const Board &b, const State &s, uint64_t slice_us) {
+bool all_read(const Layout &b, const State &s, uint64_t slice_us) {
   uint64_t began = 0;
   for (uint32_t other = 0; other < b.size; ++other) {
     if (other == b.rank) continue;
@@ -169,17 +169,17 @@ void put(unsigned char *to, const unsigned char *from, uint64_t nbytes) {
 #endif
 }
 
-void have_read(const Board &b, const State &s) { line(b, b.rank).read.store(s.published, std::memory_order_release); }
+void have_read(const Layout &b, const State &s) { line(b, b.rank).read.store(s.published, std::memory_order_release); }
 
 // My slot is written.
-void say(const Board &b, State &s, uint64_t tag) {
+void publish(const Layout &b, State &s, uint64_t tag) {
   line(b, b.rank).tag = tag;
-  publish(b, s);
+  wake(b, s);
   s.phase = 1;
 }
 
 // Wait until all have said so, and compare what they say their messages are.
-int meet(const Board &b, State &s, uint64_t tag, uint64_t slice_us) {
+int wait_for_all(const Layout &b, State &s, uint64_t tag, uint64_t slice_us) {
   if (!all_there(b, s, slice_us)) return WAITING;
   for (uint32_t rank = 0; rank < b.size; ++rank)
     if (line(b, rank).tag != tag) {
@@ -192,7 +192,7 @@ int meet(const Board &b, State &s, uint64_t tag, uint64_t slice_us) {
 
 // In the order of the ranks, some thousand numbers at a time: they stay in the nearest cache until all are added.
 template <typename T>
-void sum_slots(const Board &b, uint64_t from, uint64_t to, T *__restrict out) {
+void sum_slots(const Layout &b, uint64_t from, uint64_t to, T *__restrict out) {
   constexpr uint64_t BLOCK = 2048;
   const T *__restrict first = reinterpret_cast<const T *>(slot(b, 0));
   const T *__restrict second = reinterpret_cast<const T *>(slot(b, 1));
@@ -207,7 +207,7 @@ void sum_slots(const Board &b, uint64_t from, uint64_t to, T *__restrict out) {
 }
 
 template <typename T>
-int sum_message(const Board &b, State &s, unsigned char *message, uint64_t nbytes, uint64_t tag, uint64_t slice_us) {
+int sum_message(const Layout &b, State &s, unsigned char *message, uint64_t nbytes, uint64_t tag, uint64_t slice_us) {
   for (;;) {
     const uint64_t left = nbytes - s.at, piece = left < b.slot_bytes ? left : b.slot_bytes;
     const uint64_t num = piece / sizeof(T), each = (num + b.size - 1) / b.size;
@@ -217,16 +217,16 @@ int sum_message(const Board &b, State &s, unsigned char *message, uint64_t nbyte
       if (!all_read(b, s, slice_us)) return WAITING;
       if (in_parts) std::memcpy(slot(b, b.rank), message + s.at, piece);
       else put(slot(b, b.rank), message + s.at, piece);
-      say(b, s, tag);
+      publish(b, s, tag);
     }
     if (s.phase < 2) {
-      const int met = meet(b, s, tag, slice_us);
+      const int met = wait_for_all(b, s, tag, slice_us);
       if (met != DONE) return met;
       if (in_parts) {  // back into my own slot: of my part nobody else reads what was there
         const uint64_t from = begin(b.rank), to = begin(b.rank + 1);
         sum_slots<T>(b, from, to, reinterpret_cast<T *>(message + s.at));
         std::memcpy(slot(b, b.rank) + from * sizeof(T), message + s.at + from * sizeof(T), (to - from) * sizeof(T));
-        publish(b, s);
+        wake(b, s);
         s.phase = 2;
       } else {
         sum_slots<T>(b, 0, num, reinterpret_cast<T *>(message + s.at));
@@ -260,7 +260,7 @@ uint64_t reduce_bytes(uint32_t size, uint64_t slot_bytes) { return size * (LINE 
 uint64_t reduce_slot(uint32_t rank, uint32_t size, uint64_t slot_bytes) { return size * LINE + rank * slot_bytes; }
 
 // `width`: 4 for float, 8 for double; `nbytes` is not 0. The tag is what all ranks must have in common.
-int reduce_sum(const Board *board, State *state, void *message, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
+int reduce_sum(const Layout *board, State *state, void *message, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
   unsigned char *bytes = static_cast<unsigned char *>(message);
   const uint64_t tag = nbytes * 16 + width;
   return width == 4 ? sum_message<float>(*board, *state, bytes, nbytes, tag, slice_us)
@@ -268,18 +268,18 @@ int reduce_sum(const Board *board, State *state, void *message, uint64_t nbytes,
 }
 
 // A round of a compiled step: my message into my slot; all have done so; then it reads the others' slots, and says that it has.
-int reduce_say(const Board *board, State *state, const void *message, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
+int reduce_publish(const Layout *board, State *state, const void *message, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
   if (!all_read(*board, *state, slice_us)) return WAITING;
   put(slot(*board, board->rank), static_cast<const unsigned char *>(message), nbytes);
-  say(*board, *state, nbytes * 16 + width);
+  publish(*board, *state, nbytes * 16 + width);
   return DONE;
 }
 
-int reduce_meet(const Board *board, State *state, const void *, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
-  const int met = meet(*board, *state, nbytes * 16 + width, slice_us);
+int reduce_wait(const Layout *board, State *state, const void *, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
+  const int met = wait_for_all(*board, *state, nbytes * 16 + width, slice_us);
   if (met == DONE) state->phase = 0;
   return met;
 }
 
-void reduce_done(const Board *board, State *state) { have_read(*board, *state); }
+void reduce_release(const Layout *board, State *state) { have_read(*board, *state); }
 }

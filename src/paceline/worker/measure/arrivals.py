@@ -72,14 +72,14 @@ class Arrivals:
 
     @property
     def full(self) -> bool:
-        return len(self._watch.spells) >= MOST_KEPT
+        return len(self._watch.collective_times) >= MOST_KEPT
 
     def exchange(self) -> None:
         """All ranks together; the stopwatch must be settled, and in a part that is not communication."""
         if self._clocks is None:
             return
         self._clocks.ask()
-        came, listened, left = (np.frombuffer(times) for times in self._watch.spells.take())
+        came, listened, left = (np.frombuffer(times) for times in self._watch.collective_times.take())
         fewest, most = agree(len(came), self._world)
         if fewest != most:
             raise RunFailed(

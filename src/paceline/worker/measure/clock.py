@@ -26,7 +26,7 @@ def now() -> float:
     return time.perf_counter()
 
 
-class Spells:
+class CollectiveTimes:
     """When this rank came to each conversation of all ranks (the others wait for it no longer), when it began to listen, and when it
     left: three numbers each, until somebody takes them."""
 
@@ -50,9 +50,9 @@ class Spells:
 class Stopwatch:
     """`switch("forward")` ends the part before it. One dictionary update and one clock reading: about 0.3 us.
 
-    A stay in `communication` is also kept as a spell: it begins when this rank comes to a collective, or with `come`, where it has
+    A stay in `communication` is also kept as a spell: it begins when this rank comes to a collective, or with `arrived`, where it has
     said all it has to say and does something else before it listens.
-    `heard` is called with (part that ended, part that begins); it is set for a few steps only.
+    `on_switch` is called with (part that ended, part that begins); it is set for a few steps only.
     """
 
     def __init__(self, part: str) -> None:
@@ -61,20 +61,20 @@ class Stopwatch:
         self._since = self._began = self._clock()
         self._came: float | None = None
         self.parts: dict[str, float] = {}
-        self.spells = Spells()
-        self.heard: Callable[[str, str], None] | None = None
+        self.collective_times = CollectiveTimes()
+        self.on_switch: Callable[[str, str], None] | None = None
 
     def switch(self, part: str) -> None:
         now, before = self._clock(), self._part
         self.parts[before] = self.parts.get(before, 0.0) + now - self._since
         if before == COMMUNICATION:
-            self.spells.add(self._since if self._came is None else self._came, self._since, now)
+            self.collective_times.add(self._since if self._came is None else self._came, self._since, now)
             self._came = None
         self._part, self._since = part, now
-        if self.heard is not None:
-            self.heard(before, part)
+        if self.on_switch is not None:
+            self.on_switch(before, part)
 
-    def come(self) -> None:
+    def arrived(self) -> None:
         """To the next stay in communication: nobody waits for this rank any more."""
         self._came = self._clock()
 
@@ -82,17 +82,17 @@ class Stopwatch:
     def aside(self) -> Generator[None]:
         """A message in the middle of a part of a step: communication, then that part again. Who listens to the parts is not told:
         the forward pass has not ended."""
-        part, heard = self._part, self.heard
+        part, on_switch = self._part, self.on_switch
         if part not in _MEETING:
             yield
             return
-        self.heard = None
+        self.on_switch = None
         self.switch(COMMUNICATION)
         try:
             yield
         finally:
             self.switch(part)
-            self.heard = heard
+            self.on_switch = on_switch
 
     @property
     def part(self) -> str:

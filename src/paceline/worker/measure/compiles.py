@@ -39,7 +39,7 @@ class Compiles:
 
     def __init__(self, watch: Stopwatch) -> None:
         self._watch = watch
-        self._part, self._heard, self._depth = watch.part, watch.heard, 0
+        self._part, self._on_switch, self._depth = watch.part, watch.on_switch, 0
         self._ids: list[str] = []
         self._breaks_before = len(graph_break_reasons)
         self._graphs_before = counters["stats"]["unique_graphs"]
@@ -79,15 +79,15 @@ class Compiles:
         if self._depth > 1:  # a graph made by hand may call the compiler
             return
         self.num += 1
-        self._part, self._heard = self._watch.part, self._watch.heard
-        self._watch.heard = None
+        self._part, self._on_switch = self._watch.part, self._watch.on_switch
+        self._watch.on_switch = None
         self._watch.switch(COMPILE)
 
     def _back(self) -> None:
         self._depth -= 1
         if not self._depth:
             self._watch.switch(self._part)
-            self._watch.heard = self._heard
+            self._watch.on_switch = self._on_switch
 
     @property
     def graphs(self) -> int:

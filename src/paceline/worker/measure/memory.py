@@ -108,9 +108,9 @@ class Memory(TorchDispatchMode):
 
     def __init__(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, allocator: Allocator | None, why: str | None, watch: Stopwatch,
-        *, graphs: Callable[[], int | None] = lambda: None, whole: bool = False,
+        *, graphs: Callable[[], int | None] = lambda: None, single_graph: bool = False,
     ) -> None:  # fmt: skip
-        """`graphs`: how often the step stopped to make a graph so far, if it makes any; `whole`: it is one, without phases."""
+        """`graphs`: how often the step stopped to make a graph so far, if it makes any; `single_graph`: it is one, without phases."""
         super().__init__()
         self._model, self._optimizer, self._allocator, self._why, self._watch = model, optimizer, allocator, why, watch
         self._step, self._largest = _Step(), _Step()
@@ -126,7 +126,7 @@ class Memory(TorchDispatchMode):
         self._num = 0
         # A compiled model would be run eagerly under a mode, and be another one: there only the ends of phases are read.
         self._compiled = graphs() is not None or any(hasattr(module, "_orig_mod") for module in model.modules())
-        self._graphs, self._whole = graphs, whole
+        self._graphs, self._single_graph = graphs, single_graph
         self._graphs_before: int | None = None
         self._disturbed = 0
         self._closely = False
@@ -158,7 +158,7 @@ class Memory(TorchDispatchMode):
             for parameter in self._model.parameters()
             if parameter.requires_grad
         ]
-        self._watch.heard = self._between
+        self._watch.on_switch = self._between
         if self._closely:
             super().__enter__()
         return self
@@ -166,7 +166,7 @@ class Memory(TorchDispatchMode):
     def __exit__(self, *error: Any) -> None:
         if self._closely:
             super().__exit__(*error)
-        self._watch.heard = None
+        self._watch.on_switch = None
         self._step.ended = self._look()
         for hook in self._hooks:
             hook.remove()
@@ -274,12 +274,12 @@ class Memory(TorchDispatchMode):
             )
             return {**row, "why": why}
         activations = max(0, min(left, most.used - step.began - most.gradients, peak - sum(tensors.values())))
-        row["sizes"]["activations"] = None if self._whole else step.activations
+        row["sizes"]["activations"] = None if self._single_graph else step.activations
         closely = (
             None
             if self._closely
             else "the step is one graph: its activations are in `other`"
-            if self._whole
+            if self._single_graph
             else "read at the ends of phases only: a reading takes long here, or the model is compiled"
         )
         return {
@@ -294,7 +294,7 @@ class Memory(TorchDispatchMode):
             "why": closely,
             "parts": {
                 **tensors,
-                "activations": None if self._whole else activations,
-                "other": peak - sum(tensors.values()) - (0 if self._whole else activations),
+                "activations": None if self._single_graph else activations,
+                "other": peak - sum(tensors.values()) - (0 if self._single_graph else activations),
             },
         }

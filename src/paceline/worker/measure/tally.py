@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from paceline.base.errors import RunFailed
-from paceline.worker.world.collectives import spread_json, sum_
+from paceline.worker.world.collectives import broadcast_json, sum_
 from paceline.worker.world.join import World
 
 LOSS = "loss"
@@ -71,7 +71,7 @@ class Tally:
             return self
         known = names is not None
         if names is None:
-            told = spread_json(self.names, world)
+            told = broadcast_json(self.names, world)
             assert isinstance(told, list)
             names = told
         others = bool(self.num) and sorted(names) != sorted(self.names)

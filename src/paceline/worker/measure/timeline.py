@@ -51,8 +51,8 @@ class Timeline(Stopwatch):
         self._pending.append((before, self._event()))
         if len(self._pending) > _MOST_PENDING:
             self._read(sure=False)
-        if self.heard is not None:
-            self.heard(before, part)
+        if self.on_switch is not None:
+            self.on_switch(before, part)
 
     def settle(self) -> None:
         self._pending.append((self._part, self._event()))
@@ -67,7 +67,7 @@ class Timeline(Stopwatch):
             took = self._last.elapsed_time(event) / 1e3
             self.parts[part] = self.parts.get(part, 0.0) + took
             if part == COMMUNICATION:
-                self.spells.add(self._at, self._at, self._at + took)
+                self.collective_times.add(self._at, self._at, self._at + took)
             self._at += took
             self._unused.append(self._last)
             self._last = event

@@ -57,14 +57,14 @@ class _Entry:
     def raw(self) -> Iterator[Any]:
         """Its bytes, little-endian, in pieces; of what is spread over ranks by all ranks together."""
         if isinstance(self.source, torch.Tensor):
-            spread: Any = self.source
-            yield _bytes(spread.full_tensor() if _is_spread(self.source) else self.source)
+            broadcast: Any = self.source
+            yield _bytes(broadcast.full_tensor() if _is_sharded(self.source) else self.source)
         else:
             for piece in self.source.pieces():
                 yield _bytes(piece)
 
 
-def _is_spread(tensor: torch.Tensor) -> bool:
+def _is_sharded(tensor: torch.Tensor) -> bool:
     """A DTensor, told by what it has: importing its class costs half a second that most runs need not pay."""
     return hasattr(tensor, "full_tensor")
 
@@ -108,7 +108,7 @@ def save(
 ) -> None:
     """Tied weights are stored once; the file appears whole or not at all. Every rank calls it, and the one that `writes` writes."""
     entries = _entries(model, in_parts or {})
-    if not any(not isinstance(entry.source, torch.Tensor) or _is_spread(entry.source) for entry in entries):
+    if not any(not isinstance(entry.source, torch.Tensor) or _is_sharded(entry.source) for entry in entries):
         if writes:
             path.parent.mkdir(parents=True, exist_ok=True)
             with unfinished(path) as name:

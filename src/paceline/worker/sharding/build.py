@@ -15,39 +15,39 @@ from paceline.worker.sharding.embedding import CutTables
 from paceline.worker.sharding.local import Local
 from paceline.worker.sharding.replicate import Replicated
 from paceline.worker.sharding.sharding import Sharding
+from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.sharding.units import units
-from paceline.worker.sharding.whole import Whole
 from paceline.worker.tasks.task import Task
 from paceline.worker.world.join import World
 
 
 @dataclass(frozen=True, slots=True)
 class Sharded:
-    """`module` is what the step calls in training; the plain `Whole` inside it serves evaluation."""
+    """`module` is what the step calls in training; the plain `TaskModule` inside it serves evaluation."""
 
     sharding: Sharding
     module: torch.nn.Module
 
 
-def shard(spec: Spec, task: Task, whole: Whole, world: World, watch: Stopwatch) -> Sharded:
+def shard(spec: Spec, task: Task, task_module: TaskModule, world: World, watch: Stopwatch) -> Sharded:
     match spec.sharding:
         case "none" if spec.sync_every == 1:
-            return Sharded(Replicated(whole.model, world), whole)
+            return Sharded(Replicated(task_module.model, world), task_module)
         case "none":
-            return Sharded(Local(whole.model, spec.sync_every, world, watch), whole)
+            return Sharded(Local(task_module.model, spec.sync_every, world, watch), task_module)
         case "ddp":
-            ddp = Ddp(whole, spec, world, watch)
+            ddp = Ddp(task_module, spec, world, watch)
             return Sharded(ddp, ddp.module)
         case "fsdp":
             from paceline.worker.sharding.fsdp import Fsdp  # half a second of torch's own imports
 
-            return Sharded(Fsdp(whole, units(task, whole.model), spec, world, watch), whole)
+            return Sharded(Fsdp(task_module, units(task, task_module.model), spec, world, watch), task_module)
         case "tensor":
             from paceline.worker.sharding.tensor import CutLayers  # the same
 
-            return Sharded(CutLayers(whole, task, world, watch), whole)
+            return Sharded(CutLayers(task_module, task, world, watch), task_module)
         case "embedding":
-            return Sharded(CutTables(whole.model, world, watch), whole)
+            return Sharded(CutTables(task_module.model, world, watch), task_module)
         case _:
             raise RunFailed(f"sharding={spec.sharding} sync_every={spec.sync_every}: not built yet", kind="mismatch")
 

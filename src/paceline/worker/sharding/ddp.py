@@ -19,7 +19,7 @@ from paceline.spec.run import Spec
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.overlap import Overlap
 from paceline.worker.sharding.sharding import Plain
-from paceline.worker.sharding.whole import Whole
+from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.tasks.task import users_code
 from paceline.worker.transform.precision import is_mixed
 from paceline.worker.transform.sparse import sparse_parameters
@@ -35,12 +35,12 @@ class Ddp(Plain):
 
     word = "ddp"
 
-    def __init__(self, whole: Whole, spec: Spec, world: World, watch: Stopwatch) -> None:
-        super().__init__(whole.model, world)
-        dense_only(whole.model, "sharding=ddp")
+    def __init__(self, task_module: TaskModule, spec: Spec, world: World, watch: Stopwatch) -> None:
+        super().__init__(task_module.model, world)
+        dense_only(task_module.model, "sharding=ddp")
         self._watch = watch
         self.module = DistributedDataParallel(
-            _Guarded(whole),
+            _Guarded(task_module),
             bucket_cap_mb=spec.bucket_mb,
             gradient_as_bucket_view=spec.bucket_view,
             # A layer no rank used must keep no gradient, as on one process; without this, DDP fails at the second step.
@@ -109,13 +109,13 @@ def dense_only(model: torch.nn.Module, asked: str) -> None:
 class _Guarded(torch.nn.Module):
     """The user's errors are told from DDP's in here."""
 
-    def __init__(self, whole: Whole) -> None:
+    def __init__(self, task_module: TaskModule) -> None:
         super().__init__()
-        self.whole = whole
+        self.task_module = task_module
 
     def forward(self, batch: Any) -> Any:
-        with users_code(self.whole.task.name, self.whole.task.source):
-            return self.whole(batch)
+        with users_code(self.task_module.task.name, self.task_module.task.source):
+            return self.task_module(batch)
 
 
 @contextlib.contextmanager

@@ -71,9 +71,11 @@ class CutTables(Replicated):
         }
 
 
-def _split(part: tuple[int, ...], whole: tuple[int, int]) -> str:
+def _split(part: tuple[int, ...], task_module: tuple[int, int]) -> str:
     """
     >>> _split((5, 4), (10, 4)), _split((10, 2), (10, 4)), _split((10, 4), (10, 4))
     ('rows', 'columns', 'not cut')
     """
-    return {(True, False): "rows", (False, True): "columns"}.get((part[0] < whole[0], part[1] < whole[1]), "not cut")
+    return {(True, False): "rows", (False, True): "columns"}.get(
+        (part[0] < task_module[0], part[1] < task_module[1]), "not cut"
+    )

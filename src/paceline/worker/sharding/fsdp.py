@@ -26,7 +26,7 @@ from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.sharding.ddp import dense_only
 from paceline.worker.sharding.fetch import Fetch, Return
 from paceline.worker.sharding.sharding import Plain
-from paceline.worker.sharding.whole import Whole
+from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.tasks.task import sentence
 from paceline.worker.world.collectives import sum_
 from paceline.worker.world.join import World
@@ -52,15 +52,15 @@ class Fsdp(Plain):
     lockstep = True
 
     def __init__(
-        self, whole: Whole, units: Sequence[torch.nn.Module], spec: Spec, world: World, watch: Stopwatch
+        self, task_module: TaskModule, units: Sequence[torch.nn.Module], spec: Spec, world: World, watch: Stopwatch
     ) -> None:
-        dense_only(whole.model, "sharding=fsdp")
+        dense_only(task_module.model, "sharding=fsdp")
         mesh = DeviceMesh.from_group(dist.group.WORLD, world.device.type)  # pyright: ignore[reportArgumentType]
         policy = _POLICIES.get(spec.precision, MixedPrecisionPolicy())
-        self._units = _cut(whole, _on_their_own(units, whole), policy, mesh, reshard=spec.reshard)
-        self._root = whole
-        self._groups = [module for module in whole.modules() if isinstance(module, FSDPModule)]
-        super().__init__(whole.model, world)  # its parameters are this rank's parts from here on
+        self._units = _cut(task_module, _on_their_own(units, task_module), policy, mesh, reshard=spec.reshard)
+        self._root = task_module
+        self._groups = [module for module in task_module.modules() if isinstance(module, FSDPModule)]
+        super().__init__(task_module.model, world)  # its parameters are this rank's parts from here on
         self._watch, self._last, self._mesh = watch, True, mesh
         # Not of torch's classes, which are private: it asks only for what these can do.
         fetch, give_back = cast("Any", Fetch(world, watch)), cast("Any", Return(world, watch))
@@ -69,13 +69,13 @@ class Fsdp(Plain):
             group.set_force_sum_reduction_for_comms(True)  # gloo has no other
             group.set_custom_all_gather(fetch)
             group.set_custom_reduce_scatter(give_back)
-        self._used = _Used(whole, self._groups, self._parameters)
+        self._used = _Used(task_module, self._groups, self._parameters)
         # A rank may not use what another does (the newest torch alone can be told); what nobody used is found in `reduce`.
-        self._takes_unused = hasattr(whole, "set_reduce_scatter_unused_params")
+        self._takes_unused = hasattr(task_module, "set_reduce_scatter_unused_params")
         if world.size > 1 and self._takes_unused:
-            whole.set_reduce_scatter_unused_params(True)  # pyright: ignore[reportCallIssue]
-        whole.forward = fsdps_words()(whole.forward)  # evaluation has no `micro` around it
-        whole.register_forward_hook(self._let_go)
+            task_module.set_reduce_scatter_unused_params(True)  # pyright: ignore[reportCallIssue]
+        task_module.forward = fsdps_words()(task_module.forward)  # evaluation has no `micro` around it
+        task_module.register_forward_hook(self._let_go)
 
     @contextlib.contextmanager
     def micro(self, *, last: bool) -> Generator[None]:
@@ -152,10 +152,12 @@ class _Used:
     FSDP computes with other objects than the ones the optimizer has. It makes them when a unit is first called, and keeps them.
     """
 
-    def __init__(self, whole: Whole, groups: Sequence[FSDPModule], parameters: Sequence[torch.nn.Parameter]) -> None:
-        self._whole = whole
+    def __init__(
+        self, task_module: TaskModule, groups: Sequence[FSDPModule], parameters: Sequence[torch.nn.Parameter]
+    ) -> None:
+        self._task_module = task_module
         place = {id(parameter): index for index, parameter in enumerate(parameters)}
-        self._place = {name: place[id(p)] for name, p in whole.named_parameters() if p.requires_grad}
+        self._place = {name: place[id(p)] for name, p in task_module.named_parameters() if p.requires_grad}
         self._flags = [False] * len(parameters)
         self._hooks: dict[int, Any] = {}
         for group in groups:  # after FSDP's own hook, which fetches
@@ -164,7 +166,7 @@ class _Used:
 
     def _called(self, group: torch.nn.Module, _: Any) -> None:
         self._hooks.pop(id(group)).remove()
-        for name, parameter in self._whole.named_parameters():
+        for name, parameter in self._task_module.named_parameters():
             if name in self._place and not isinstance(parameter, DTensor):
                 parameter.register_post_accumulate_grad_hook(lambda _, index=self._place[name]: self._use(index))
 
@@ -177,7 +179,12 @@ class _Used:
 
 
 def _cut(
-    whole: Whole, units: Sequence[torch.nn.Module], policy: MixedPrecisionPolicy, mesh: DeviceMesh, *, reshard: bool
+    task_module: TaskModule,
+    units: Sequence[torch.nn.Module],
+    policy: MixedPrecisionPolicy,
+    mesh: DeviceMesh,
+    *,
+    reshard: bool,
 ) -> list[torch.nn.Module]:
     """The units, from the innermost to the outermost; then the root, which holds what is in none of them.
 
@@ -185,23 +192,23 @@ def _cut(
     But where the whole model is a unit, the root is it: the task's forward is always called, and the model may not be. What has
     all its parameters in units inside of it has nothing to fetch, and is none.
     """
-    targets = {id(unit): policy for unit in units if unit is not whole.model}
+    targets = {id(unit): policy for unit in units if unit is not task_module.model}
     as_one = len(targets) == 0 or len(targets) < len(units)
     if policy.param_dtype is not None:
-        layers = (module for module in whole.modules() if isinstance(module, _NormBase))
+        layers = (module for module in task_module.modules() if isinstance(module, _NormBase))
         targets |= {id(layer): _STATISTICS for layer in layers if next(layer.parameters(), None) is not None}
     inside_out: list[torch.nn.Module] = []
     taken: set[int] = set()
-    for module in reversed(list(whole.modules())):
+    for module in reversed(list(task_module.modules())):
         own = {id(parameter) for parameter in module.parameters()} - taken
-        if own and (id(module) in targets or (module is whole and as_one)):
+        if own and (id(module) in targets or (module is task_module and as_one)):
             inside_out.append(module)
             taken |= own
     try:
         for module in inside_out:
-            if module is not whole:
+            if module is not task_module:
                 fully_shard(module, mesh=mesh, reshard_after_forward=reshard, mp_policy=targets[id(module)])
-        fully_shard(whole, mesh=mesh, reshard_after_forward=reshard and as_one, mp_policy=policy)
+        fully_shard(task_module, mesh=mesh, reshard_after_forward=reshard and as_one, mp_policy=policy)
     except (ValueError, AssertionError) as error:  # a parameter without a dimension, for one
         raise RunFailed(
             f"sharding=fsdp: torch cannot cut this model ({' '.join(str(error).split())[:300]})", kind="mismatch"
@@ -209,10 +216,10 @@ def _cut(
     return inside_out
 
 
-def _on_their_own(units: Sequence[torch.nn.Module], whole: Whole) -> list[torch.nn.Module]:
+def _on_their_own(units: Sequence[torch.nn.Module], task_module: TaskModule) -> list[torch.nn.Module]:
     """Without those that share a parameter with another part of the model: a parameter is in one unit, and theirs is the root."""
     owners: dict[int, list[torch.nn.Module]] = {}
-    for module in whole.modules():
+    for module in task_module.modules():
         for parameter in module.parameters(recurse=False):
             owners.setdefault(id(parameter), []).append(module)
     alone: list[torch.nn.Module] = []

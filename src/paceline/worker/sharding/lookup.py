@@ -14,8 +14,8 @@ import torch
 
 from paceline.base.errors import RunFailed
 from paceline.worker.measure.clock import Stopwatch
-from paceline.worker.sharding.draft import PIECE, Cut
-from paceline.worker.world.collectives import gather, spread, swap
+from paceline.worker.sharding.sharded_init import PIECE, Cut
+from paceline.worker.world.collectives import all_to_all, broadcast, gather
 from paceline.worker.world.join import World
 
 
@@ -26,9 +26,9 @@ class Exchange:
     world: World
     watch: Stopwatch
 
-    def swap(self, pieces: list[torch.Tensor], shapes: list[tuple[int, int]]) -> list[torch.Tensor]:
+    def all_to_all(self, pieces: list[torch.Tensor], shapes: list[tuple[int, int]]) -> list[torch.Tensor]:
         with self.watch.aside():
-            return swap(pieces, shapes, self.world)
+            return all_to_all(pieces, shapes, self.world)
 
     def everybodys(self, ids: torch.Tensor, table: CutTable) -> list[torch.Tensor]:
         """The ids of every rank. Their number stands before them; a rank that has more than there is room for says only that, and
@@ -108,7 +108,7 @@ class CutTable(torch.nn.Embedding):
         if owner == self.cut.rank:
             first = self.part()[0].start
             piece.copy_(self.shard.detach()[start - first : stop - first])
-        return spread(piece, self.exchange.world, src=owner)
+        return broadcast(piece, self.exchange.world, src=owner)
 
     def _slices(self, start: int, stop: int) -> torch.Tensor:
         """Everybody's columns of some rows; as wide as the widest, because a gathering wants one shape."""
@@ -184,7 +184,7 @@ class _LookUp(torch.autograd.Function):
         flat = ids.reshape(-1).to(torch.int64)
         every = table.exchange.everybodys(flat, table)
         plan = (_Rows if table.cut.split == "rows" else _Columns).plan(flat, every, table)
-        got = table.exchange.swap([shard[local] for local in plan.local], plan.shapes(table))
+        got = table.exchange.all_to_all([shard[local] for local in plan.local], plan.shapes(table))
         ctx.plan, ctx.table = plan, table
         return plan.join(got).view(*ids.shape, table.embedding_dim)
 
@@ -193,7 +193,7 @@ class _LookUp(torch.autograd.Function):
         table, plan = ctx.table, ctx.plan
         shard = table.shard
         parts = plan.cut(gradients[0].reshape(-1, table.embedding_dim), table)
-        got = table.exchange.swap(parts, [(len(local), shard.shape[1]) for local in plan.local])
+        got = table.exchange.all_to_all(parts, [(len(local), shard.shape[1]) for local in plan.local])
         return None, _gradient(torch.cat(plan.local), torch.cat(got), shard, table), None
 
 

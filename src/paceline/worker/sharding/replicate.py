@@ -15,7 +15,7 @@ from paceline.base.errors import RunFailed
 from paceline.worker.sharding.sharding import Plain
 from paceline.worker.sharding.tables import cut_tables
 from paceline.worker.transform.sparse import sparse_parameters
-from paceline.worker.world.collectives import gather, spread, spread_json, sum_
+from paceline.worker.world.collectives import broadcast, broadcast_json, gather, sum_
 from paceline.worker.world.join import World
 
 
@@ -30,12 +30,12 @@ def same_start(model: torch.nn.Module, world: World) -> None:
     mine = {name: tensor for name, tensor in model.state_dict().items() if name not in cut}
     _same_shapes({name: [list(tensor.shape), str(tensor.dtype)] for name, tensor in mine.items()}, world)
     for tensor in mine.values():
-        tensor.copy_(spread(tensor.detach().clone().contiguous(), world))
+        tensor.copy_(broadcast(tensor.detach().clone().contiguous(), world))
 
 
 def _same_shapes(mine: dict[str, Any], world: World) -> None:
     """Before anything is sent: of tensors of other sizes a backend takes what it gets, waits for ever, or ends the process."""
-    first = spread_json(mine, world)
+    first = broadcast_json(mine, world)
     assert isinstance(first, dict)
     for name in {**first, **mine}:
         if first.get(name) != mine.get(name):

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from paceline.base.errors import RunFailed
-from paceline.worker.sharding.draft import Cut, Cutting, Part
 from paceline.worker.sharding.lookup import CutTable, Exchange
+from paceline.worker.sharding.sharded_init import Cut, Cutting, ShardedInitTensor
 from paceline.worker.tasks.task import Task
 
 
@@ -22,7 +22,7 @@ def build_cut(task: Task, exchange: Exchange, *, split: str) -> torch.nn.Module:
         raise RunFailed(f"{task.name}: sharding=embedding {why}", kind="mismatch")
     for table in tables.values():
         part: Any = table._parameters["weight"]
-        table._parameters["weight"] = torch.nn.Parameter(part.draft.numbers, requires_grad=part.requires_grad)
+        table._parameters["weight"] = torch.nn.Parameter(part.shard.values, requires_grad=part.requires_grad)
         # Its class is changed, not the module: hooks, names and whoever else holds it stay as they are.
         table.__class__ = CutTable
         assert isinstance(table, CutTable)
@@ -47,12 +47,14 @@ def _hindrance(task: Task, model: torch.nn.Module, tables: dict[str, torch.nn.Em
             return f"cannot cut {name}: {type(table).__name__} is its own kind of nn.Embedding; use nn.Embedding itself"
         if table.max_norm is not None or table.scale_grad_by_freq:
             return f"cannot cut {name}: max_norm and scale_grad_by_freq need the whole table; leave them out"
-        if not isinstance(table._parameters["weight"], Part):
+        if not isinstance(table._parameters["weight"], ShardedInitTensor):
             return f"cannot cut {name}: it was made of numbers that are there already (from_pretrained); fill a new nn.Embedding"
     owned = {id(table._parameters["weight"]) for table in tables.values()}
     for name, module in model.named_modules():
         for key, parameter in module.named_parameters(recurse=False):
-            if isinstance(parameter, Part) and (module not in tables.values() or id(parameter) not in owned):
+            if isinstance(parameter, ShardedInitTensor) and (
+                module not in tables.values() or id(parameter) not in owned
+            ):
                 where = f"{name}.{key}" if name else key
                 return f"cannot cut a table that is also {where}: weights that are shared need the whole table"
     if len(owned) != len(tables):

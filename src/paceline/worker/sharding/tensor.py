@@ -17,12 +17,12 @@ from torch.distributed.tensor.parallel import parallelize_module
 
 from paceline.base.errors import RunFailed
 from paceline.worker.measure.clock import Stopwatch
-from paceline.worker.sharding.heard import heard_group
 from paceline.worker.sharding.sharding import Plain, Share
+from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.sharding.tensor_plan import plan_of
-from paceline.worker.sharding.whole import Whole
+from paceline.worker.sharding.timed_group import timed_group
 from paceline.worker.tasks.task import Task
-from paceline.worker.world.collectives import gather, spread, sum_
+from paceline.worker.world.collectives import broadcast, gather, sum_
 from paceline.worker.world.join import World
 
 _FAR = 1e-2  # outputs that differ by more than this share are different outputs, not the same one rounded otherwise
@@ -34,11 +34,11 @@ class CutLayers(Plain):
     word = "tensor"
     lockstep = True
 
-    def __init__(self, whole: Whole, task: Task, world: World, watch: Stopwatch) -> None:
-        model = whole.model
+    def __init__(self, task_module: TaskModule, task: Task, world: World, watch: Stopwatch) -> None:
+        model = task_module.model
         plan = plan_of(task, model)
         shared = _shared(model)
-        self.group = heard_group(world, watch)
+        self.group = timed_group(world, watch)
         # With a name of its own: torch keeps what it found out for one mesh and uses it, group and all, for one that looks alike.
         mesh = DeviceMesh.from_group(
             self.group, world.device.type, mesh_dim_names=(f"tensor{self.group.getGroupName()}",)
@@ -50,7 +50,7 @@ class CutLayers(Plain):
         super().__init__(model, world)
         self.share, self.meets = Share(0, 1), False
         self._task, self._watch = task, watch
-        self._hook = whole.register_forward_hook(lambda _module, _args, outputs: self._compare(outputs))
+        self._hook = task_module.register_forward_hook(lambda _module, _args, outputs: self._compare(outputs))
 
     @contextlib.contextmanager
     def micro(self, *, last: bool) -> Generator[None]:
@@ -92,7 +92,7 @@ class CutLayers(Plain):
             if _is_cut(parameter):
                 continue
             mine = _local(parameter.detach())
-            first = spread(mine.clone(), self.world)
+            first = broadcast(mine.clone(), self.world)
             size, apart = first.abs().max(), (mine - first).abs().max()
             if bool(apart > 100 * torch.finfo(mine.dtype).eps * size):
                 raise RunFailed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from paceline.worker.world.collectives import spread, sum_
+from paceline.worker.world.collectives import broadcast, sum_
 from paceline.worker.world.join import World
 
 
@@ -21,4 +21,4 @@ def reconcile(model: torch.nn.Module, world: World, *, rule: str) -> None:
             wide = torch.promote_types(buffer.dtype, torch.float32)
             buffer.copy_(sum_(buffer.detach().to(wide, copy=True), world).div_(world.size))
         else:
-            buffer.copy_(spread(buffer.detach().clone(), world))
+            buffer.copy_(broadcast(buffer.detach().clone(), world))

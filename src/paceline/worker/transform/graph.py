@@ -19,7 +19,7 @@ from torch.utils import _pytree
 
 from paceline.base.cache import cache_folder
 from paceline.base.errors import RunFailed
-from paceline.worker.transform.beside import in_python, refuse_changes
+from paceline.worker.transform.side_effects import in_python, refuse_changes
 from paceline.worker.world.env import keep_compiled_in
 
 Leaf = tuple[tuple[int, ...], torch.dtype] | str

@@ -129,7 +129,7 @@ def disagreement(asked: str, computed: Sequence[str]) -> str | None:
     return f"asked for precision {asked}, but the model's layers gave {' and '.join(computed) or 'nothing that could be seen'}"
 
 
-class Numbers:
+class Arithmetic:
     """The format of one run's arithmetic, for the step: the context its forward runs in, and what then really flowed.
 
     `by_policy`: FSDP's own policy casts, so there is nothing to cast here. `aside`: a context that keeps the random streams.
@@ -156,16 +156,16 @@ class Numbers:
         """Factors of products have fewer digits than fp32: the same sum in another order is another number in its third digit."""
         return self.half or self._word == "tf32"
 
-    def arithmetic(self) -> AbstractContextManager[Any]:
+    def autocast(self) -> AbstractContextManager[Any]:
         if self.half_dtype is None or self._by_policy:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, dtype=self.half_dtype)
 
-    def scoring(self) -> AbstractContextManager[Any]:
+    def evaluation(self) -> AbstractContextManager[Any]:
         """Around an evaluation, which is in the weights' format: layers that compute in fp8 stand aside for plain ones."""
         return contextlib.nullcontext() if self._float8 is None else self._float8.plainly()
 
-    def whole(self, outputs: Any) -> Any:
+    def full_precision(self, outputs: Any) -> Any:
         """Outputs for the loss and the scores: in fp32, where they are in a half format."""
         return full(outputs) if self.half else outputs
 
@@ -198,7 +198,7 @@ class Numbers:
         try:
             for module in modes:
                 module.training = False
-            with self._aside(), torch.no_grad(), self.arithmetic():
+            with self._aside(), torch.no_grad(), self.autocast():
                 self.look(forward(batch))
         finally:
             for module, mode in modes.items():

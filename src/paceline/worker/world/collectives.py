@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from paceline.base.errors import RunFailed
 from paceline.worker.world.join import World
-from paceline.worker.world.shared_sum import Gone, Room
+from paceline.worker.world.shared_all_reduce import Gone, Room
 
 # Through memory, where there is some: by a backend such a word takes a millisecond, and its threads take a rank's core meanwhile.
 _FEW_BYTES = 1 << 14
@@ -42,9 +42,9 @@ def sum_(tensor: torch.Tensor, world: World) -> torch.Tensor:
     """Sum over ranks, in place: through memory that they share where that was asked for, else by the backend."""
     if world.size == 1:
         return tensor
-    if world.board is not None and world.board.takes(tensor):
+    if world.shared_all_reduce is not None and world.shared_all_reduce.takes(tensor):
         with _lost():
-            world.board.sum_(tensor)
+            world.shared_all_reduce.sum_(tensor)
     else:
         with together():
             dist.all_reduce(tensor)
@@ -62,39 +62,39 @@ class Exchange:
     """
 
     def __init__(self, num: int, dtype: torch.dtype, world: World) -> None:
-        self._world, self._board, self._num_bytes = world, None, num * dtype.itemsize
+        self._world, self._shared_all_reduce, self._num_bytes = world, None, num * dtype.itemsize
         self.own = Room(bytearray(self._num_bytes), dtype)
-        self.messages = [self.own.whole]
-        board = world.board
-        rooms = board.rooms(num, dtype) if board is not None else None
-        if board is not None and rooms is not None:
-            self._board, self._message = board, board.message(self.own.whole)
-            self.messages = [self.own.whole if rank == world.rank else room.whole for rank, room in enumerate(rooms)]
+        self.messages = [self.own.flat]
+        shared_all_reduce = world.shared_all_reduce
+        rooms = shared_all_reduce.rooms(num, dtype) if shared_all_reduce is not None else None
+        if shared_all_reduce is not None and rooms is not None:
+            self._shared_all_reduce, self._message = shared_all_reduce, shared_all_reduce.message(self.own.flat)
+            self.messages = [self.own.flat if rank == world.rank else room.flat for rank, room in enumerate(rooms)]
 
-    def say(self) -> bool:
+    def publish(self) -> bool:
         """Whether the others have it now."""
-        if self._board is None:
+        if self._shared_all_reduce is None:
             return False
         try:  # by hand: in a step of some hundred microseconds `_lost` would be one of them
-            self._board.say(self._message)
+            self._shared_all_reduce.publish(self._message)
         except Gone as error:
             raise PeerLost(error) from error
         return True
 
-    def meet(self) -> None:
-        if self._board is None:
-            sum_(self.own.whole, self._world)
+    def wait(self) -> None:
+        if self._shared_all_reduce is None:
+            sum_(self.own.flat, self._world)
             return
         try:
-            self._board.meet(self._message)
+            self._shared_all_reduce.wait(self._message)
         except Gone as error:
             raise PeerLost(error) from error
         self._world.sent.add(self._num_bytes)
 
-    def done(self) -> None:
+    def release(self) -> None:
         """All `messages` were read."""
-        if self._board is not None:
-            self._board.done()
+        if self._shared_all_reduce is not None:
+            self._shared_all_reduce.release()
 
 
 @contextlib.contextmanager
@@ -107,7 +107,7 @@ def _lost() -> Generator[None]:
 
 def carried(world: World) -> str:
     """What carried the sums so far, in the words of the setting; "memory" where every one of them went through it."""
-    if world.board is None:
+    if world.shared_all_reduce is None:
         return "backend"
     return "memory+backend" if world.sent.by_backend else "memory"
 
@@ -122,7 +122,7 @@ def gather(tensor: torch.Tensor, world: World) -> list[torch.Tensor]:
     return rows
 
 
-def swap(pieces: list[torch.Tensor], shapes: list[tuple[int, int]], world: World) -> list[torch.Tensor]:
+def all_to_all(pieces: list[torch.Tensor], shapes: list[tuple[int, int]], world: World) -> list[torch.Tensor]:
     """To each rank its piece, from each rank the one that is for us. Everybody knows all sizes: `shapes` is what comes."""
     if world.size == 1:
         return pieces
@@ -138,14 +138,14 @@ def swap(pieces: list[torch.Tensor], shapes: list[tuple[int, int]], world: World
     return [part.view(dtype).view(shape) for part, shape in zip(room.split(come), shapes, strict=True)]
 
 
-def spread(tensor: torch.Tensor, world: World, *, src: int = 0) -> torch.Tensor:
+def broadcast(tensor: torch.Tensor, world: World, *, src: int = 0) -> torch.Tensor:
     """One rank's values on every rank, in place; rank 0's unless said otherwise."""
     if world.size > 1:
         flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)  # as bytes: gloo does not know every dtype
-        if world.board is not None and tensor.device.type == "cpu" and flat.numel() <= _FEW_BYTES:
+        if world.shared_all_reduce is not None and tensor.device.type == "cpu" and flat.numel() <= _FEW_BYTES:
             message = flat.float() * (world.rank == src)  # a sum of one rank's bytes and of nothing
             with _lost():
-                world.board.sum_(message)
+                world.shared_all_reduce.sum_(message)
             flat = message.to(torch.uint8)
         else:
             with together():
@@ -154,16 +154,16 @@ def spread(tensor: torch.Tensor, world: World, *, src: int = 0) -> torch.Tensor:
     return tensor
 
 
-def spread_json(value: object, world: World) -> object:
+def broadcast_json(value: object, world: World) -> object:
     """A small plain value of rank 0 on every rank; as JSON bytes, because torch's own object collectives unpickle."""
     if world.size == 1:
         return value
     blob = json.dumps(value).encode()
-    size = spread(torch.tensor([len(blob)]), world)
+    size = broadcast(torch.tensor([len(blob)]), world)
     room = torch.zeros(int(size.item()), dtype=torch.uint8)
     if world.rank == 0:
         room.copy_(torch.frombuffer(bytearray(blob), dtype=torch.uint8))
-    return json.loads(bytes(spread(room, world).tolist()))
+    return json.loads(bytes(broadcast(room, world).tolist()))
 
 
 def largest(values: list[float], world: World) -> list[float]:

@@ -16,7 +16,7 @@ from paceline.spec.run import Spec
 from paceline.worker.world import mpi, reach
 from paceline.worker.world.env import Identity, Meeting, meeting, use_interface
 from paceline.worker.world.pulse import OnLoss, Pulse
-from paceline.worker.world.shared_sum import Board
+from paceline.worker.world.shared_all_reduce import SharedAllReduce
 
 # A rank that dies is noticed within seconds, by the parent or by its heartbeat; this is for a rank that hangs when there is no timeout.
 _PATIENCE = timedelta(minutes=30)
@@ -54,7 +54,7 @@ class World:
     library: dict[str, str] = field(default_factory=dict[str, str])  # of MPI: which one, through what
     pulse: Pulse | None = None
     sent: Sent = field(default_factory=Sent)
-    board: Board | None = None  # where messages=memory
+    shared_all_reduce: SharedAllReduce | None = None  # where messages=memory
 
 
 def check_identity(identity: Identity, spec: Spec) -> None:
@@ -98,16 +98,16 @@ def join(identity: Identity, spec: Spec, run: RunDir, on_loss: OnLoss) -> World:
     if where is not None:
         pulse = Pulse(identity, on_loss)
         pulse.start(store, address=reach.address_towards(where.head, where.port))
-    board = None
+    shared_all_reduce = None
     if spec.messages == "memory":
         assert isinstance(spec.threads, int)
-        board = Board(
+        shared_all_reduce = SharedAllReduce(
             store, rank=identity.rank, size=identity.world_size, threads=spec.threads, timeout_s=timeout.total_seconds()
         )
     return World(
         rank=dist.get_rank(), size=dist.get_world_size(), local_rank=identity.local_rank, host=identity.host,
         device=device, backend=_backend(device), library=mpi.library() if spec.backend == "mpi" else {}, pulse=pulse,
-        board=board,
+        shared_all_reduce=shared_all_reduce,
     )  # fmt: skip
 
 

@@ -36,24 +36,24 @@ def test_every_second_is_in_exactly_one_part(watch: Stopwatch) -> None:
 def test_a_stay_in_communication_is_a_spell(watch: Stopwatch) -> None:
     for part in (COMMUNICATION, "optimizer", COMMUNICATION, "data"):
         watch.switch(part)
-    came, listened, left = map(list, watch.spells.take())
+    came, listened, left = map(list, watch.collective_times.take())
     assert came == listened == [1.0, 7.0] and left == [3.0, 15.0]
-    assert len(watch.spells) == 0, "they are taken once"
+    assert len(watch.collective_times) == 0, "they are taken once"
 
 
 def test_who_has_said_all_it_has_to_say_has_come(watch: Stopwatch) -> None:
     """Though it listens later; for one stay."""
-    watch.come()
+    watch.arrived()
     for part in ("step", COMMUNICATION, "step", COMMUNICATION, "data"):
         watch.switch(part)
-    came, listened, left = map(list, watch.spells.take())
+    came, listened, left = map(list, watch.collective_times.take())
     assert listened[0] > came[0] and listened[1] == came[1]
     assert watch.parts[COMMUNICATION] == sum(left) - sum(listened)
 
 
 def test_who_listens_hears_both_parts(watch: Stopwatch) -> None:
     heard: list[tuple[str, str]] = []
-    watch.heard = lambda before, after: heard.append((before, after))
+    watch.on_switch = lambda before, after: heard.append((before, after))
     watch.switch("data")
     watch.switch("forward")
     assert heard == [("startup", "data"), ("data", "forward")]

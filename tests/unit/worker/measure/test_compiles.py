@@ -38,7 +38,7 @@ def branching(x: torch.Tensor) -> torch.Tensor:
 def test_one_graph_is_compiled_once_and_timed_apart() -> None:
     watch = Stopwatch("forward")
     heard: list[tuple[str, str]] = []
-    watch.heard = lambda before, after: heard.append((before, after))
+    watch.on_switch = lambda before, after: heard.append((before, after))
     compiles, function = Compiles(watch), torch.compile(plain, backend="eager")
     with compiles:
         function(torch.ones(4))
@@ -48,7 +48,7 @@ def test_one_graph_is_compiled_once_and_timed_apart() -> None:
     found = compiles.counts()
     assert (found["graphs"], found["breaks"], found["recompiles"]) == (1, 0, 0)
     assert once > 0 and watch.parts["compile"] == once, "the second call compiles nothing"
-    assert watch.part == "forward" and watch.heard is not None and not heard, "the forward pass did not end"
+    assert watch.part == "forward" and watch.on_switch is not None and not heard, "the forward pass did not end"
 
 
 def test_a_branch_on_a_number_breaks_the_graph_and_names_its_line() -> None:

@@ -16,11 +16,11 @@ from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.memory import Memory, resident
 from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.replicate import Replicated
-from paceline.worker.sharding.whole import Whole
-from paceline.worker.step import EagerStep, Fed
+from paceline.worker.sharding.task_module import TaskModule
+from paceline.worker.step import EagerStep, StepInput
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.transform import optim
-from paceline.worker.transform.precision import Numbers
+from paceline.worker.transform.precision import Arithmetic
 from paceline.worker.transform.schedule import Rate
 from paceline.worker.update import Update
 from paceline.worker.world.join import World
@@ -42,9 +42,9 @@ def eager_step(
 ) -> EagerStep:
     replicas, lr = Replicated(net, WORLD), optimizer.param_groups[0]["lr"]
     update = Update(optimizer, replicas, lambda _: Rate(lr), clip=None, scale=None)
-    numbers = Numbers(Spec(task="features"), WORLD.device, None)
+    numbers = Arithmetic(Spec(task="features"), WORLD.device, None)
     return EagerStep(
-        Whole(net, task),
+        TaskModule(net, task),
         task,
         update,
         replicas,
@@ -75,16 +75,16 @@ def looked_at(
     for _ in range(steps):
         parts = list(zip(x.chunk(accumulate), y.chunk(accumulate), strict=True))
 
-        def fed() -> Any:
+        def step_input() -> Any:
             for part in parts:  # noqa: B023
                 watch.switch("data")
                 yield part, len(part[0]), part is parts[-1]  # noqa: B023
 
         if look:
             with memory:
-                step(fed(), Tally())
+                step(step_input(), Tally())
         else:
-            step(fed(), Tally())
+            step(step_input(), Tally())
         watch.switch("data")
     return memory.close(data_bytes=None)
 
@@ -146,7 +146,7 @@ def test_accumulated_gradients_are_the_batchs() -> None:
         update = torch.optim.SGD(net.parameters(), lr=0.1)
         step = eager_step(net, task, update, Stopwatch("data"), accumulate=accumulate)
         cuts = zip(x.tensor_split(accumulate), y.tensor_split(accumulate), strict=True)
-        step(Fed(iter([(cut, len(cut[0]), True) for cut in cuts])), Tally())
+        step(StepInput(iter([(cut, len(cut[0]), True) for cut in cuts])), Tally())
     for left, right in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
         assert float((left - right).detach().norm() / left.detach().norm()) < 1e-14
 

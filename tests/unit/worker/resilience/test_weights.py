@@ -40,7 +40,7 @@ class Parts:
 
 
 @pytest.fixture
-def spread() -> tuple[nn.Module, nn.Module, dict[str, Parts]]:
+def broadcast() -> tuple[nn.Module, nn.Module, dict[str, Parts]]:
     """(the whole model, the same with only a part of its table, where the rest comes from)."""
     torch.manual_seed(3)
     whole, part = Tied(), Tied()
@@ -49,15 +49,17 @@ def spread() -> tuple[nn.Module, nn.Module, dict[str, Parts]]:
     return whole, part, {"table.weight": Parts(whole.table.weight.detach())}
 
 
-def test_one_fingerprint(spread: tuple[nn.Module, nn.Module, dict[str, Parts]]) -> None:
-    whole, part, rest = spread
+def test_one_fingerprint(broadcast: tuple[nn.Module, nn.Module, dict[str, Parts]]) -> None:
+    whole, part, rest = broadcast
     assert fingerprint(part, rest) == fingerprint(whole)
     assert rest["table.weight"].told == 3, "in pieces, not at once"
     assert fingerprint(part) != fingerprint(whole)
 
 
-def test_the_file_is_a_safetensors_file(spread: tuple[nn.Module, nn.Module, dict[str, Parts]], tmp_path: Path) -> None:
-    whole, part, rest = spread
+def test_the_file_is_a_safetensors_file(
+    broadcast: tuple[nn.Module, nn.Module, dict[str, Parts]], tmp_path: Path
+) -> None:
+    whole, part, rest = broadcast
     save(part, tmp_path / "parts.safetensors", in_parts=rest)
     save(whole, tmp_path / "whole.safetensors")
     ours, theirs = load_file(tmp_path / "parts.safetensors"), load_file(tmp_path / "whole.safetensors")
@@ -69,14 +71,16 @@ def test_the_file_is_a_safetensors_file(spread: tuple[nn.Module, nn.Module, dict
     assert fresh.one.weight is fresh.two.weight
 
 
-def test_who_does_not_write_takes_part(spread: tuple[nn.Module, nn.Module, dict[str, Parts]], tmp_path: Path) -> None:
-    _, part, rest = spread
+def test_who_does_not_write_takes_part(
+    broadcast: tuple[nn.Module, nn.Module, dict[str, Parts]], tmp_path: Path
+) -> None:
+    _, part, rest = broadcast
     save(part, tmp_path / "parts.safetensors", in_parts=rest, writes=False)
     assert rest["table.weight"].told == 3 and not list(tmp_path.iterdir())
 
 
-def test_half_a_file_never_appears(spread: tuple[nn.Module, nn.Module, dict[str, Parts]], tmp_path: Path) -> None:
-    _, part, rest = spread
+def test_half_a_file_never_appears(broadcast: tuple[nn.Module, nn.Module, dict[str, Parts]], tmp_path: Path) -> None:
+    _, part, rest = broadcast
 
     def broken() -> Iterator[torch.Tensor]:
         yield rest["table.weight"].table[:4]
@@ -88,8 +92,10 @@ def test_half_a_file_never_appears(spread: tuple[nn.Module, nn.Module, dict[str,
     assert not list(tmp_path.iterdir())
 
 
-def test_a_format_without_a_name_is_said(spread: tuple[nn.Module, nn.Module, dict[str, Parts]], tmp_path: Path) -> None:
-    _, part, rest = spread
+def test_a_format_without_a_name_is_said(
+    broadcast: tuple[nn.Module, nn.Module, dict[str, Parts]], tmp_path: Path
+) -> None:
+    _, part, rest = broadcast
     part.register_buffer("odd", torch.zeros(2, dtype=torch.complex64))
     with pytest.raises(RunFailed, match="odd is torch"):
         save(part, tmp_path / "parts.safetensors", in_parts=rest)

@@ -13,12 +13,12 @@ import torch
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
-from paceline.worker.sharding.whole import Whole
+from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.transform import fp8
 from paceline.worker.transform.flow import Flow
 from paceline.worker.transform.fp8 import Float8, fits
-from paceline.worker.transform.precision import Numbers, word
+from paceline.worker.transform.precision import Arithmetic, word
 
 CPU = torch.device("cpu")
 
@@ -44,11 +44,11 @@ class Own(torch.nn.Linear):
     """A layer of the user's, with a forward of its own."""
 
 
-def whole(model: torch.nn.Module) -> Whole:
-    return Whole(model, Task("t", lambda: model, list, list, usual_forward, usual_loss, usual_score))
+def whole(model: torch.nn.Module) -> TaskModule:
+    return TaskModule(model, Task("t", lambda: model, list, list, usual_forward, usual_loss, usual_score))
 
 
-def network() -> Whole:
+def network() -> TaskModule:
     torch.manual_seed(0)
     layers = torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 20), Own(20, 16), torch.nn.Linear(16, 16)
     return whole(torch.nn.Sequential(*layers))
@@ -68,8 +68,8 @@ def test_scores_are_those_of_plain_layers_with_the_same_weights() -> None:
     float8 = Float8(net, stand_in)
     rounded = net(batch)
     net.model.eval()
-    numbers = Numbers(Spec(task="features", precision="fp8"), CPU, None, float8=float8)
-    with numbers.scoring():
+    numbers = Arithmetic(Spec(task="features", precision="fp8"), CPU, None, float8=float8)
+    with numbers.evaluation():
         assert net(batch).equal(before) and not net.model[0].training  # pyright: ignore
     assert not rounded.equal(before) and net(batch).equal(rounded), "and back in their places"
     assert list(net.state_dict()) == names, "weights that any plain model can load"
@@ -78,8 +78,8 @@ def test_scores_are_those_of_plain_layers_with_the_same_weights() -> None:
 def test_what_took_part_is_counted_and_is_the_word() -> None:
     net = network()
     float8 = Float8(net, stand_in)
-    numbers = Numbers(Spec(task="features", precision="fp8"), CPU, Flow(net.model), float8=float8)
-    with numbers.arithmetic():
+    numbers = Arithmetic(Spec(task="features", precision="fp8"), CPU, Flow(net.model), float8=float8)
+    with numbers.autocast():
         outputs = net((torch.randn(6, 32), torch.zeros(6)))
     numbers.look(outputs)
     assert numbers.read_back()["fp8"] == {"linear_layers": 4, "converted": 2, "ran": 2, "share": 0.5}
@@ -112,8 +112,8 @@ def test_nothing_in_fp8_is_a_mismatch(called: bool) -> None:
         torch.nn.Sequential(torch.nn.Linear(10, 10)) if called else torch.nn.ModuleList([torch.nn.Linear(16, 16)])
     )
     float8 = Float8(net, stand_in)
-    numbers = Numbers(Spec(task="features", precision="fp8"), CPU, Flow(net.model), float8=float8)
-    with numbers.arithmetic():
+    numbers = Arithmetic(Spec(task="features", precision="fp8"), CPU, Flow(net.model), float8=float8)
+    with numbers.autocast():
         outputs = net((torch.randn(2, 10), None)) if called else torch.ones(1, dtype=torch.bfloat16)
     with pytest.raises(RunFailed, match=rf"1 linear layers {0 if called else 1} are in fp8, and none") as caught:
         numbers.look(outputs)

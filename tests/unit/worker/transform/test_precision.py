@@ -12,11 +12,11 @@ from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 from paceline.worker.assemble import check
 from paceline.worker.seed import kept
-from paceline.worker.sharding.whole import Whole
+from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.transform import precision
 from paceline.worker.transform.flow import Flow
-from paceline.worker.transform.precision import Numbers, disagreement, word
+from paceline.worker.transform.precision import Arithmetic, disagreement, word
 
 CPU = torch.device("cpu")
 
@@ -50,19 +50,21 @@ def switches() -> Iterator[None]:
 def test_formats(asked: str, weights: torch.dtype, batches: torch.dtype, arithmetic: torch.dtype | None) -> None:
     assert precision.dtype(spec(asked)) == weights and precision.data_dtype(spec(asked)) == batches
     assert (precision.entrance(spec(asked), CPU) is None) == (weights == batches)
-    numbers = Numbers(spec(asked), CPU, None)
+    numbers = Arithmetic(spec(asked), CPU, None)
     assert numbers.half_dtype == arithmetic
     assert numbers.half == (asked in ("fp16", "bf16", "bf16-pure", "fp8"))
     linear = torch.nn.Linear(4, 2).to(weights)
-    with numbers.arithmetic():
+    with numbers.autocast():
         outputs = linear(torch.ones(3, 4, dtype=weights))
     assert outputs.dtype == (arithmetic or weights)
-    assert numbers.whole({"a": [outputs]})["a"][0].dtype == (torch.float64 if asked == "fp64" else torch.float32)
+    assert numbers.full_precision({"a": [outputs]})["a"][0].dtype == (
+        torch.float64 if asked == "fp64" else torch.float32
+    )
 
 
 def test_fsdps_policy_casts_so_autocast_does_not() -> None:
-    numbers = Numbers(spec("bf16", sharding="fsdp"), CPU, None, by_policy=True)
-    with numbers.arithmetic():
+    numbers = Arithmetic(spec("bf16", sharding="fsdp"), CPU, None, by_policy=True)
+    with numbers.autocast():
         assert torch.nn.Linear(4, 2)(torch.ones(3, 4)).dtype == torch.float32
     assert numbers.half_dtype == torch.bfloat16 and numbers.half
 
@@ -154,8 +156,8 @@ def test_a_pure_model_gets_its_inputs_in_its_format_and_the_loss_its_targets_as_
     model = torch.nn.Linear(2, 1).to(torch.bfloat16)
     task, asked = _task(model), spec("bf16-pure")
     batch = torch.ones(3, 2), torch.full((3,), 1234.5)
-    whole = Whole(model, task, precision.entrance(asked, CPU))
-    outputs = Numbers(asked, CPU, None).whole(whole(batch))
+    whole = TaskModule(model, task, precision.entrance(asked, CPU))
+    outputs = Arithmetic(asked, CPU, None).full_precision(whole(batch))
     total, count = task.loss_sum(outputs, batch, 3)
     assert outputs.dtype == total.dtype == torch.float32
     assert float(total.detach()) / count == pytest.approx(float((outputs[0].detach() - 1234.5) ** 2))
@@ -175,12 +177,12 @@ class Noisy(torch.nn.Module):
         return self.drop(self.frozen(self.norm(self.linear(x)))) + torch.rand(1)
 
 
-def looking(asked: str) -> tuple[Whole, Numbers]:
+def looking(asked: str) -> tuple[TaskModule, Arithmetic]:
     torch.manual_seed(0)
     model = Noisy()
     model.train()
     model.frozen.eval()
-    return Whole(model, _task(model)), Numbers(spec(asked), CPU, Flow(model), aside=lambda: kept(CPU))
+    return TaskModule(model, _task(model)), Arithmetic(spec(asked), CPU, Flow(model), aside=lambda: kept(CPU))
 
 
 def test_a_look_leaves_no_trace() -> None:
@@ -199,7 +201,7 @@ def test_a_look_leaves_no_trace() -> None:
 
 def test_a_look_that_sees_something_else_fails_and_restores() -> None:
     whole, numbers = looking("fp16")
-    numbers.arithmetic = lambda: torch.autocast("cpu", torch.bfloat16)  # somebody else's doing
+    numbers.autocast = lambda: torch.autocast("cpu", torch.bfloat16)  # somebody else's doing
     with pytest.raises(RunFailed, match=r"asked for precision fp16, but the model's layers gave bfloat16") as caught:
         numbers.look_at(whole, (torch.randn(5, 4), torch.zeros(5)))
     assert caught.value.kind == "mismatch" and whole.model.training

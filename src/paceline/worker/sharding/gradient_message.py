@@ -14,7 +14,7 @@ from paceline.worker.sharding.replicate import Replicated
 from paceline.worker.world.collectives import Exchange
 
 
-class Wire:
+class GradientMessage:
     """Dense gradients, who was used, the count. There are no sparse ones: a step with them is no graph."""
 
     def __init__(self, replicated: Replicated) -> None:

@@ -13,7 +13,7 @@ import torch
 from paceline.worker.tasks.task import Task
 
 
-class Whole(torch.nn.Module):
+class TaskModule(torch.nn.Module):
     """`entrance`: what a batch becomes on its way in, where the model takes another format; the loss sees it as it was."""
 
     def __init__(self, model: torch.nn.Module, task: Task, entrance: Callable[[Any], Any] | None = None) -> None:

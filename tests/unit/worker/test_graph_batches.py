@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from paceline.worker.course import Rows
+from paceline.worker.graph_batches import HostBatches
 from paceline.worker.step import Place
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 
@@ -15,7 +15,7 @@ DATA = torch.arange(40.0).reshape(20, 2), torch.arange(20)
 IDS = torch.randperm(20, generator=torch.Generator().manual_seed(1))
 
 
-class Counted(Rows):
+class Counted(HostBatches):
     num_fetched = 0
 
     def _fetch(self, start: int) -> None:
@@ -29,7 +29,7 @@ def rows_of(place: Place, augment: Any = None) -> Counted:
     )  # fmt: skip
 
 
-def holds(rows: Rows, ids: torch.Tensor, start: int) -> bool:
+def holds(rows: HostBatches, ids: torch.Tensor, start: int) -> bool:
     x, y = rows.batch(rows.tensors)
     wanted = ids[start : start + rows.num]
     return y.tolist() == wanted.tolist() and x.tolist() == DATA[0][wanted].tolist()
@@ -45,7 +45,7 @@ def test_a_step_has_the_rows_of_its_place(ahead: bool) -> None:
         assert holds(rows, ids, start)
         rows.tensors["rows"][0].zero_()  # as a graph may
         if ahead:
-            rows.go_on()
+            rows.fetch_ahead()
     # ahead: 5 firsts and jumps, 2 + 1 next ones (behind 12 no whole batch is left), of which one was not asked for
     assert rows.num_fetched == (8 if ahead else 7)
 
@@ -58,7 +58,7 @@ def test_keys_come_with_their_rows() -> None:
 
     rows = rows_of(Place(IDS, keys, 0, 5), augment)
     rows.follow(Place(IDS, keys, 5, 5))
-    rows.go_on()
+    rows.fetch_ahead()
     rows.follow(Place(IDS, keys, 10, 5))
     x, y = rows.batch(rows.tensors)
     assert y.tolist() == IDS[10:15].tolist()

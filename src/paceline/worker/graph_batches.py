@@ -1,8 +1,8 @@
 """How a step that is one graph comes by its samples, where the data lies on its device: two ways, each the quicker one there.
 
-A graph knows tensors, not values. On a GPU (`Course`) the epoch's ids (and keys for augmentation) are copied into tensors that stay
+A graph knows tensors, not values. On a GPU (`GraphBatches`) the epoch's ids (and keys for augmentation) are copied into tensors that stay
 where they are, once an epoch, and the position is a tensor that the graph itself moves: a step is one call, to which nothing is handed.
-On a CPU (`Rows`) a kernel of ours copies the rows to where the graph finds them, quicker than torch's graph would; and ranks do it
+On a CPU (`HostBatches`) a kernel of ours copies the rows to where the graph finds them, quicker than torch's graph would; and ranks do it
 before they wait for each other.
 """
 
@@ -18,7 +18,7 @@ from paceline.worker.step import Place
 from paceline.worker.tasks.task import Task
 
 
-class Course:
+class GraphBatches:
     """The graph fetches. `data`: the feed's tensors, on the device; `tensors`: what the graph works on."""
 
     def __init__(self, task: Task, data: tuple[torch.Tensor, ...], place: Place) -> None:
@@ -57,7 +57,7 @@ class Course:
         return batch
 
 
-class Rows:
+class HostBatches:
     """The graph is given rows, and changes them where the task augments. `tensors`: what it works on."""
 
     def __init__(self, task: Task, data: tuple[torch.Tensor, ...], place: Place) -> None:
@@ -77,7 +77,7 @@ class Rows:
             self._fetch(place.start)
         self._is_ahead = False
 
-    def go_on(self) -> None:
+    def fetch_ahead(self) -> None:
         """The rows have been used: those of the next whole batch of the epoch in their place, if there is one."""
         start = self._start + self.num
         if start + self.num <= len(self._ids):

@@ -11,7 +11,7 @@ import torch._dynamo
 from torch import Tensor, nn
 
 from paceline.base.errors import RunFailed
-from paceline.worker.sharding.draft import PIECE, Cut, Cutting, Part
+from paceline.worker.sharding.sharded_init import PIECE, Cut, Cutting, ShardedInitTensor
 
 FILLS: dict[str, Callable[[Tensor], Any]] = {
     "as it is": lambda weight: None,
@@ -39,17 +39,17 @@ def test_the_same_numbers(rows: int, columns: int, split: str, fill: Callable[[T
         for rank in range(3):
             with Cutting(Cut(split, rank, 3)):
                 part, then = build(rows, columns, dtype, fill)
-            assert isinstance(part, Part) and part.shape == whole.shape and part.requires_grad
+            assert isinstance(part, ShardedInitTensor) and part.shape == whole.shape and part.requires_grad
             assert then.equal(after), "what is drawn next is what would have been drawn next"
-            assert part.draft.numbers.numel() < 0.45 * whole.numel()
-            parts.append(part.draft.numbers)
+            assert part.shard.values.numel() < 0.45 * whole.numel()
+            parts.append(part.shard.values)
         assert torch.cat(parts, dim=0 if split == "rows" else 1).equal(whole)
 
 
 def test_other_layers_are_left_alone() -> None:
     with Cutting(Cut("rows", 0, 2)):
         model = nn.Sequential(nn.Linear(3, 4), nn.Embedding(6, 4), nn.BatchNorm1d(4))
-    assert [type(parameter) for parameter in model.parameters()].count(Part) == 1
+    assert [type(parameter) for parameter in model.parameters()].count(ShardedInitTensor) == 1
     torch.manual_seed(0)
     plain = nn.Linear(3, 4).weight
     torch.manual_seed(0)
@@ -86,4 +86,4 @@ def test_an_outline_has_no_numbers() -> None:
         table = nn.Embedding(1 << 34, 64)
         nn.init.uniform_(table.weight, -1, 1)
     assert table.weight.numel() == 1 << 40 and list(table.weight.shape) == [1 << 34, 64]
-    assert isinstance(table.weight, Part) and table.weight.draft.numbers.numel() == 0
+    assert isinstance(table.weight, ShardedInitTensor) and table.weight.shard.values.numel() == 0

@@ -17,7 +17,7 @@ from paceline.worker.world.collectives import together
 from paceline.worker.world.join import World
 
 
-class Heard(dist.ProcessGroup):
+class TimedProcessGroup(dist.ProcessGroup):
     """Names and signatures are torch's: its C++ side finds a method by its name. 2.13 has `all_gather_single` where earlier ones
     have `_allgather_base`; both are here. DTensor calls the coalesced ones, with one tensor."""
 
@@ -109,12 +109,15 @@ class Heard(dist.ProcessGroup):
     alltoall_base: Any = all_to_all_single
 
 
-def heard_group(world: World, watch: Stopwatch) -> Heard:
+def timed_group(world: World, watch: Stopwatch) -> TimedProcessGroup:
     """A group of all ranks that is listened to; all ranks together. torch makes groups by the name of a backend, so there is one."""
     name = f"heard{len(dist.Backend.backend_list)}"  # a name can be registered once, and a process may do this again
     dist.Backend.register_backend(
-        name, lambda opts, _: Heard(world, watch, name=str(opts.group_id)), extended_api=True, devices=["cpu", "cuda"]
+        name,
+        lambda opts, _: TimedProcessGroup(world, watch, name=str(opts.group_id)),
+        extended_api=True,
+        devices=["cpu", "cuda"],
     )
     group = dist.new_group(backend=name)
-    assert isinstance(group, Heard)
+    assert isinstance(group, TimedProcessGroup)
     return group

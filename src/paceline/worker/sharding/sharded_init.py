@@ -39,13 +39,13 @@ class Cut:
         return whole[0], whole[1]
 
 
-class Draft:
+class ShardedInit:
     """A table while its model is built: its shape, and this rank's numbers. Without a cut it is an outline: no numbers at all."""
 
     def __init__(self, shape: tuple[int, int], dtype: torch.dtype, cut: Cut | None) -> None:
         self.shape, self.dtype, self._outline = shape, dtype, cut is None
         self.rows, self.columns = (slice(0, 0), slice(0, shape[1])) if cut is None else cut.of(shape)
-        self.numbers = torch.empty(*(part.stop - part.start for part in (self.rows, self.columns)), dtype=dtype)
+        self.values = torch.empty(*(part.stop - part.start for part in (self.rows, self.columns)), dtype=dtype)
 
     def fill(self, fill: Callable[[torch.Tensor], Any]) -> None:
         """As `fill` would fill the whole table: random numbers come in one stream, so all are drawn and this rank's are kept."""
@@ -54,15 +54,15 @@ class Draft:
             fill(piece)
             low, high = max(start, self.rows.start), min(stop, self.rows.stop)
             if low < high:
-                self.numbers[low - self.rows.start : high - self.rows.start] = piece[
+                self.values[low - self.rows.start : high - self.rows.start] = piece[
                     low - start : high - start, self.columns
                 ]
 
     def here(self, row: int | None) -> torch.Tensor | None:
         """This rank's part of the table, or of one of its rows."""
         if row is None:
-            return self.numbers
-        return self.numbers[row - self.rows.start] if self.rows.start <= row < self.rows.stop else None
+            return self.values
+        return self.values[row - self.rows.start] if self.rows.start <= row < self.rows.stop else None
 
 
 def _pieces(shape: tuple[int, int]) -> Iterator[tuple[int, int]]:
@@ -78,17 +78,17 @@ def _pieces(shape: tuple[int, int]) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-class Part(torch.Tensor):
+class ShardedInitTensor(torch.Tensor):
     """What a task's code holds for a table's weight: it can be filled, with numbers or at random; whatever else is said in a sentence."""
 
-    draft: Draft
+    shard: ShardedInit
     row: int | None
 
     @staticmethod
-    def __new__(cls, draft: Draft, row: int | None = None) -> Part:
-        shape = draft.shape if row is None else draft.shape[1:]
-        made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=draft.dtype)  # pyright: ignore[reportAttributeAccessIssue]
-        made.draft, made.row = draft, row
+    def __new__(cls, shard: ShardedInit, row: int | None = None) -> ShardedInitTensor:
+        shape = shard.shape if row is None else shard.shape[1:]
+        made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=shard.dtype)  # pyright: ignore[reportAttributeAccessIssue]
+        made.shard, made.row = shard, row
         return made
 
     _RANDOM: ClassVar = (_aten.normal_.default, _aten.uniform_.default)
@@ -102,20 +102,22 @@ class Part(torch.Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         table, rest = args[0] if args else None, args[1:]
-        several = any(isinstance(given, torch.Tensor) and (given.dim() or isinstance(given, Part)) for given in rest)
-        if isinstance(table, Part) and not several:
-            draft, row = table.draft, table.row
+        several = any(
+            isinstance(given, torch.Tensor) and (given.dim() or isinstance(given, ShardedInitTensor)) for given in rest
+        )
+        if isinstance(table, ShardedInitTensor) and not several:
+            shard, row = table.shard, table.row
             if func in (_aten.detach.default, _aten.alias.default):
-                return Part(draft, row)
+                return ShardedInitTensor(shard, row)
             if func in cls._RANDOM and row is None:
-                draft.fill(lambda piece: func(piece, *rest, **kwargs))
+                shard.fill(lambda piece: func(piece, *rest, **kwargs))
                 return table
             if func in cls._EACH:
-                if (numbers := draft.here(row)) is not None:
+                if (numbers := shard.here(row)) is not None:
                     func(numbers, *rest, **kwargs)
                 return table
             if func is _aten.select.int and row is None and rest[0] == 0:
-                return Part(draft, rest[1] % draft.shape[0])
+                return ShardedInitTensor(shard, rest[1] % shard.shape[0])
         raise RunFailed(
             f"sharding=embedding: model() uses a table's weight in {func}, and no rank has the whole table; a table that is cut can be "
             "filled by normal_, uniform_ or a number, and one of its rows by a number: initialise it so, or use another sharding",
@@ -147,7 +149,7 @@ class Cutting(TorchDispatchMode):
                     "numbers can be drawn in pieces: leave its device out",
                     kind="mismatch",
                 )
-            return Part(Draft(shape, kwargs.get("dtype") or torch.get_default_dtype(), self._cut))
+            return ShardedInitTensor(ShardedInit(shape, kwargs.get("dtype") or torch.get_default_dtype(), self._cut))
         return func(*args, **kwargs)
 
 

@@ -30,7 +30,7 @@ Message = tuple[
 
 
 class _Layout(ctypes.Structure):
-    """`Board` of reduce.cpp."""
+    """`SharedAllReduce` of reduce.cpp."""
 
     _fields_ = (
         ("memory", ctypes.c_void_p), ("slot_bytes", ctypes.c_uint64), ("part_bytes", ctypes.c_uint64), ("rank", ctypes.c_uint32),
@@ -53,12 +53,12 @@ class Room:
 
     def __init__(self, memory: Any, dtype: torch.dtype) -> None:
         self._memory, self._dtype = memory, dtype
-        self.whole = torch.frombuffer(memory, dtype=dtype)
+        self.flat = torch.frombuffer(memory, dtype=dtype)
 
     def cut(self, sizes: Sequence[int]) -> list[torch.Tensor]:
         ends = [self._dtype.itemsize * end for end in itertools.accumulate(sizes, initial=0)]
         return [
-            torch.frombuffer(self._memory, dtype=self._dtype, count=size, offset=start) if size else self.whole[:0]
+            torch.frombuffer(self._memory, dtype=self._dtype, count=size, offset=start) if size else self.flat[:0]
             for start, size in zip(ends, sizes, strict=False)
         ]
 
@@ -67,28 +67,35 @@ class Gone(RuntimeError):
     """A peer that did not come, in words that `collectives.together` takes for what they are: a lost connection."""
 
 
-class Board:
+class SharedAllReduce:
     """One of a rank's life. `num` is how many sums went through it; the first is made here, of ones, and must come out right.
 
-    Whoever can read the others' slots by itself (a compiled step) needs no sum: `say()`, `meet()`, read, `done()`.
+    Whoever can read the others' slots by itself (a compiled step) needs no sum: `publish()`, `wait()`, read, `release()`.
     """
 
     def __init__(self, store: Any, *, rank: int, size: int, threads: int, timeout_s: float) -> None:
         found = library("reduce")
         pointer, number, wide = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
-        self._sum, self._say, self._meet, self._done = (
+        self._sum, self._publish, self._wait, self._release = (
             found.reduce_sum,
-            found.reduce_say,
-            found.reduce_meet,
-            found.reduce_done,
+            found.reduce_publish,
+            found.reduce_wait,
+            found.reduce_release,
         )
-        self._sum.argtypes = self._say.argtypes = self._meet.argtypes = (pointer, pointer, pointer, wide, number, wide)
-        self._done.argtypes, self._done.restype = (pointer, pointer), None
+        self._sum.argtypes = self._publish.argtypes = self._wait.argtypes = (
+            pointer,
+            pointer,
+            pointer,
+            wide,
+            number,
+            wide,
+        )
+        self._release.argtypes, self._release.restype = (pointer, pointer), None
         found.reduce_bytes.argtypes, found.reduce_bytes.restype = (number, wide), wide
         found.reduce_slot.argtypes, found.reduce_slot.restype = (number, number, wide), wide
         self._slots = [found.reduce_slot(other, size, SLOT_BYTES) for other in range(size)]
         self._rank, self._timeout_s, self.num = rank, timeout_s, 0
-        self._memory = _meet(store, rank, nbytes=found.reduce_bytes(size, SLOT_BYTES))
+        self._memory = _join(store, rank, nbytes=found.reduce_bytes(size, SLOT_BYTES))
         self._peers, cores = _peers(store, rank, size)
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory.view))
         spin = _SPIN_US if size * threads <= cores else 0
@@ -124,18 +131,18 @@ class Board:
             return None
         return [Room(self._memory.view[start : start + num * width], dtype) for start in self._slots]
 
-    def say(self, message: Message) -> None:
+    def publish(self, message: Message) -> None:
         """It is in my slot; there is time for other things until the others' are needed."""
-        self._until(self._say, message)
+        self._until(self._publish, message)
 
-    def meet(self, message: Message) -> None:
+    def wait(self, message: Message) -> None:
         """When this comes back, everybody's is in its slot, as mine is."""
-        self._until(self._meet, message)
+        self._until(self._wait, message)
         self.num += 1
 
-    def done(self) -> None:
+    def release(self) -> None:
         """I have read them all."""
-        self._done(*self._at)
+        self._release(*self._at)
 
     def _until(self, call: Callable[..., int], message: Message) -> None:
         got, waited = call(*message), 0
@@ -163,13 +170,13 @@ def _words(tag: int) -> str:
     return f"{nbytes // width} numbers of {width} bytes"
 
 
-def _meet(store: Any, rank: int, *, nbytes: int) -> Any:
+def _join(store: Any, rank: int, *, nbytes: int) -> Any:
     """Rank 0 makes it and leaves word where; the others find it."""
     if rank == 0:
         made = make(nbytes)
-        store.set("paceline/board", ",".join(map(str, made.address.row())))
+        store.set("paceline/all_reduce", ",".join(map(str, made.address.row())))
         return made
-    address = Address(*map(int, store.get("paceline/board").decode().split(",")))
+    address = Address(*map(int, store.get("paceline/all_reduce").decode().split(",")))
     found = find(address)
     if found is None or address.nbytes != nbytes:
         raise RunFailed(

@@ -15,14 +15,14 @@ from typing import Any
 import torch
 
 from paceline.base.errors import RunFailed
-from paceline.worker.course import Course, Rows
+from paceline.worker.graph_batches import GraphBatches, HostBatches
 from paceline.worker.measure.compiles import COMPILE, Compiles
 from paceline.worker.measure.tally import Sums, Tally
-from paceline.worker.sharding.whole import Whole
-from paceline.worker.step import EagerStep, Fed, Place
-from paceline.worker.transform.beside import in_place, steady
+from paceline.worker.sharding.task_module import TaskModule
+from paceline.worker.step import EagerStep, Place, StepInput
 from paceline.worker.transform.graph import Leaf, signature
 from paceline.worker.transform.in_graph import RateInTensors, trained
+from paceline.worker.transform.side_effects import in_place, steady
 
 STEP = "step"
 _NOT_ALIKE = (
@@ -32,7 +32,7 @@ _NOT_ALIKE = (
 Data = tuple[torch.Tensor, ...]
 
 
-class Insides:
+class GraphBuffers:
     """What the graph of a step works on beside the model: all of it tensors that stay where they are, changed in place."""
 
     def __init__(self, eager: EagerStep, names: Sequence[str], *, asked: str, moves_beta: bool) -> None:
@@ -47,8 +47,8 @@ class Insides:
 
     def rows(self, values: Sums) -> torch.Tensor:
         """Inside the graph. A plain number becomes a fill, not a copy from the host, which no graph may hold."""
-        numbers = [_double(value, self.sums.device) for name in self.names for value in values[name]]
-        return torch.stack(numbers).view(-1, 2)
+        arithmetic = [_double(value, self.sums.device) for name in self.names for value in values[name]]
+        return torch.stack(arithmetic).view(-1, 2)
 
     def give(self) -> Sums:
         """What was added up since the last time; on the device, without waiting for it."""
@@ -63,7 +63,7 @@ def _double(value: Any, device: torch.device) -> torch.Tensor:
     return torch.full((), float(value), dtype=torch.float64, device=device)
 
 
-class WholeStep(ABC):
+class SingleGraphStep(ABC):
     """It fills the part `step` of the stopwatch and no other, in its ordinary steps as well; but for messages between ranks, which
     stay `communication`. `data`: the training data, where it lies on the device as tensors: then the step comes by its own batches.
     """
@@ -73,60 +73,69 @@ class WholeStep(ABC):
     asked: str
     num_first = 1  # ordinary steps before the graph is made
     num_graphs = 1
-    course_of: type[Course] | type[Rows] = Course
+    batches_of: type[GraphBatches] | type[HostBatches] = GraphBatches
 
     def __init__(
-        self, eager: EagerStep, whole: Whole, compiles: Compiles, *, moves_beta: bool, data: Data | None = None
+        self,
+        eager: EagerStep,
+        task_module: TaskModule,
+        compiles: Compiles,
+        *,
+        moves_beta: bool,
+        data: Data | None = None,
     ) -> None:
-        self.eager, self.whole, self.compiles, self.data = eager, whole, compiles, data
-        self.watch, self.update, self.numbers = eager.watch, eager.update, eager.numbers
+        self.eager, self.task_module, self.compiles, self.data = eager, task_module, compiles, data
+        self.watch, self.update, self.arithmetic = eager.watch, eager.update, eager.arithmetic
         self.num_eager = self.num_graph = 0
         self._moves_beta = moves_beta
         self._shape: tuple[int, tuple[Leaf, ...]] | None = None  # number of samples, and what they are in
         self._num_global: int | None = None
         self._tally: Tally | None = None
-        self._insides: Insides | None = None
-        self._course: Course | Rows | None = None
+        self._graph_buffers: GraphBuffers | None = None
+        self._batches: GraphBatches | HostBatches | None = None
         eager.phases = tuple(STEP if phase != "communication" else phase for phase in eager.phases)
 
     @property
     def computed(self) -> tuple[str, ...]:
-        return self.numbers.computed
+        return self.arithmetic.computed
 
-    def __call__(self, fed: Fed, tally: Tally) -> None:
+    def __call__(self, step_input: StepInput, tally: Tally) -> None:
         """One micro-batch, or none: rules refuse more."""
-        place, batch = (fed.place, None) if self.data is not None else (None, None)
+        place, batch = (step_input.place, None) if self.data is not None else (None, None)
         if place is None:
-            micro = list(fed)
-            fed = Fed(iter(micro), None, fed.num_global)
+            micro = list(step_input)
+            step_input = StepInput(iter(micro), None, step_input.num_global)
             batch, num = micro[0][:2] if micro else (None, 0)
             shape = (num, signature(batch, asked=self.asked))
         else:
             shape = (place.num, ())
         if self._shape is None:
-            self._shape, self._num_global = shape, fed.num_global  # whole, unless the data is smaller than one batch
+            self._shape, self._num_global = (
+                shape,
+                step_input.num_global,
+            )  # whole, unless the data is smaller than one batch
         # All ranks or none: the same update, compiled and not, differs in its last bits, and they would train several models.
-        short = fed.num_global != self._num_global
+        short = step_input.num_global != self._num_global
         if shape != self._shape and not short and self.eager.sharding.meets:
             raise RunFailed(_NOT_ALIKE.format(asked=self.asked), kind="mismatch")
         if shape != self._shape or short or self.num_eager < self.num_first or not shape[0]:
             self.watch.switch(STEP)
-            self._ordinary(fed, tally)
+            self._ordinary(step_input, tally)
             return
-        if self._insides is None:
+        if self._graph_buffers is None:
             self._make(place, batch, shape[0])
-        assert self._insides is not None
+        assert self._graph_buffers is not None
         if self._tally is not tally and self._tally is not None:
             self._tally.take()
         self._tally = tally
         self.update.advance()
-        self._insides.rate.follow(self.update.rate)
+        self._graph_buffers.rate.follow(self.update.rate)
         self.before_run()
-        if place is not None and self._course is not None:
+        if place is not None and self._batches is not None:
             self.begins()
-            self._course.follow(place)
+            self._batches.follow(place)
         self.run(batch)
-        tally.later(self._insides.give, shape[0])
+        tally.later(self._graph_buffers.give, shape[0])
         self.num_graph += 1
 
     def before_run(self) -> None:  # noqa: B027 - most have nothing to tell
@@ -140,25 +149,25 @@ class WholeStep(ABC):
     def _make(self, place: Place | None, batch: Any, num: int) -> None:
         self.watch.switch(STEP)
         with self.compiles.making(graphs=self.num_graphs):
-            self._insides = Insides(self.eager, self._names, asked=self.asked, moves_beta=self._moves_beta)
+            self._graph_buffers = GraphBuffers(self.eager, self._names, asked=self.asked, moves_beta=self._moves_beta)
             if place is not None and self.data is not None:
-                self._course = self.course_of(self.eager.task, self.data, place)
-                self._course.follow(place)
+                self._batches = self.batches_of(self.eager.task, self.data, place)
+                self._batches.follow(place)
             self.update.optimizer.zero_grad(set_to_none=True)
-            self.make(self._insides, batch, num)
+            self.make(self._graph_buffers, batch, num)
 
     @abstractmethod
-    def make(self, insides: Insides, batch: Any, num: int) -> None:
+    def make(self, graph_buffers: GraphBuffers, batch: Any, num: int) -> None:
         """The graph, without a step being made."""
 
     @abstractmethod
     def run(self, batch: Any) -> None:
         """One step; where the batch was fetched outside, the stopwatch is in the part `data` still."""
 
-    def _ordinary(self, fed: Fed, tally: Tally) -> None:
+    def _ordinary(self, step_input: StepInput, tally: Tally) -> None:
         own = Tally()
-        with contextlib.nullcontext() if self._insides is not None else self.checked():
-            self.eager(fed, own)
+        with contextlib.nullcontext() if self._graph_buffers is not None else self.checked():
+            self.eager(step_input, own)
         if own.num:
             self._names = own.names
         tally.merge(own)
@@ -168,7 +177,7 @@ class WholeStep(ABC):
     def checked(self) -> Any:
         """Around the ordinary steps before there is a graph: whether they do what it would not. Python is not there when a graph
         runs: what it draws or counts would stay as it was."""
-        with in_place(self.whole, self.asked), steady(self.whole, self.asked, host=self.draws_on_host):
+        with in_place(self.task_module, self.asked), steady(self.task_module, self.asked, host=self.draws_on_host):
             yield
 
     draws_on_host = True  # a graph of this kind cannot draw from torch's generator of the host
@@ -185,10 +194,10 @@ class WholeStep(ABC):
         return self.num_graph > 0
 
     def read_back(self) -> dict[str, Any]:
-        if self._insides is not None and self.update.clip is not None:
-            num, longest = self._insides.clips.tolist()
+        if self._graph_buffers is not None and self.update.clip is not None:
+            num, longest = self._graph_buffers.clips.tolist()
             self.update.noted(num, longest)
-            self._insides.clips.zero_()
+            self._graph_buffers.clips.zero_()
         return {
             "wrap": "none",
             "graph": self.word if self.is_made else "eager",

@@ -9,13 +9,13 @@ import torch
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
-from paceline.worker.sharding.rhythm import check_rhythm
+from paceline.worker.sharding.equal_steps import check_equal_steps
 from paceline.worker.world.join import World
 
 
 def ask(num: int, size: int, **words: Any) -> None:
     world = World(rank=0, size=size, local_rank=0, host="here", device=torch.device("cpu"), backend="gloo")
-    check_rhythm(num, Spec(task="features", on=f"1x{size}", **words), world)
+    check_equal_steps(num, Spec(task="features", on=f"1x{size}", **words), world)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from paceline.launch.slurm import queue
 from paceline.launch.slurm.launchers import sruns_words
+from paceline.launch.slurm.probe import last_line, last_sign, lost_machine, numbers, present, unfinished
 from paceline.launch.slurm.queue import State
 from paceline.launch.slurm.script import PREFLIGHT_FAILED
-from paceline.launch.slurm.signs import last_line, last_sign, lost_machine, numbers, present, unfinished
 from paceline.launch.supervise import Tick
 from paceline.records.gather import Ended, Exit
 from paceline.records.layout import RunDir
@@ -34,7 +34,7 @@ _TIMED_OUT = (124, 137)  # exit codes of timeout(1): asked, and made to leave
 
 
 @dataclass(slots=True)
-class Attended:
+class WaitedJob:
     """What is known of a job while we wait for one of its runs. `largest` is the spec that needs most machines of the job."""
 
     job: int

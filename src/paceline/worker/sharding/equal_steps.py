@@ -19,7 +19,7 @@ _DDP = {"sharding=ddp": "DDP", "wrap=accelerate": "DDP"}
 _LOCKSTEP = {"sharding=fsdp": "FSDP", "sharding=embedding": "a cut table"}
 
 
-def check_rhythm(num: int, spec: Spec, world: World) -> None:
+def check_equal_steps(num: int, spec: Spec, world: World) -> None:
     """`num` training samples. Only batches that will be trained on count: `steps` may end a run before the short one."""
     asked = "wrap=accelerate" if spec.wrap == "accelerate" else f"sharding={spec.sharding}"
     if world.size > 1 and asked in _DDP | _LOCKSTEP:
