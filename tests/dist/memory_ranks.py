@@ -84,14 +84,14 @@ def _met(here: World, num: int, rounds: int) -> list[int]:
         else:
             first.fill_(mine)
             rest.fill_(mine)
-            exchange.say()
+            exchange.publish()
             if number % 40 == 20 + here.rank:
                 time.sleep(0.0003)  # it fetches, and the others have its message already
-            exchange.meet()
+            exchange.wait()
             if number % 50 == here.rank:
                 time.sleep(0.0003)  # the others are about to write their next one
             total = torch.stack(exchange.messages).sum(0)
-            exchange.done()
+            exchange.release()
         if not total.eq(want).all():
             wrong.append(number)
     return wrong
