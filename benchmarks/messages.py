@@ -25,6 +25,8 @@ from ratios import ratio
 from torch import nn
 
 from paceline.worker.sharding.replicate import Replicated
+from paceline.worker.sharding.task_module import TaskModule
+from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.world.collectives import sum_
 from paceline.worker.world.join import World
 from paceline.worker.world.shared_all_reduce import SharedAllReduce
@@ -61,7 +63,7 @@ def one_rank(rank: int, size: int, folder: str, rounds: int) -> None:
     dist.init_process_group("gloo", store=dist.PrefixStore("world", store), rank=rank, world_size=size)
     board = SharedAllReduce(store, rank=rank, size=size, threads=1, timeout_s=60)
     worlds = {
-        name: World(rank, size, rank, "here", torch.device("cpu"), "gloo", board=through)
+        name: World(rank, size, rank, "here", torch.device("cpu"), "gloo", shared_all_reduce=through)
         for name, through in (("memory", board), ("gloo", None))
     }
     found: dict[str, dict[str, list[float]]] = {}
@@ -70,9 +72,10 @@ def one_rank(rank: int, size: int, folder: str, rounds: int) -> None:
         calls = {name: lambda world=world, row=row: sum_(row, world) for name, world in worlds.items()}
         found[str(nbytes)] = in_turn(calls, num=max(1, min(200, BLOCK_BYTES // nbytes)), rounds=rounds)
     model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(20)))
+    task = Task("messages", lambda: model, list, list, usual_forward, usual_loss, usual_score)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    ways = {name: Replicated(model, world) for name, world in worlds.items()}
+    ways = {name: Replicated(TaskModule(model, task), world) for name, world in worlds.items()}
     found["step"] = in_turn({name: lambda way=way: way.reduce(1) for name, way in ways.items()}, num=200, rounds=rounds)
     if rank == 0:
         Path(folder, "found.json").write_text(json.dumps(found))
@@ -83,11 +86,11 @@ def rows(found: dict[str, dict[str, list[float]]]) -> list[dict[str, Any]]:
     return [
         {
             "message": what,
-            "us": {name: statistics.median(walls) * 1e6 for name, walls in planned_runs.items()},
-            "least_us": {name: min(walls) * 1e6 for name, walls in planned_runs.items()},
-            "gloo_over_memory": ratio(planned_runs["memory"], planned_runs["gloo"]),
+            "us": {name: statistics.median(walls) * 1e6 for name, walls in turns.items()},
+            "least_us": {name: min(walls) * 1e6 for name, walls in turns.items()},
+            "gloo_over_memory": ratio(turns["memory"], turns["gloo"]),
         }
-        for what, planned_runs in found.items()
+        for what, turns in found.items()
     ]
 
 

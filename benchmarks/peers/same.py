@@ -20,9 +20,9 @@ from torch.optim.lr_scheduler import ExponentialLR
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from paceline.records.steady import WARMUP_STEPS
-from paceline.worker.seed import seed_everything
 from paceline.worker.tasks.load import load_task
 from paceline.worker.tasks.order import epoch_order
+from paceline.worker.world.seed import seed_everything
 
 _OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 _TEST_BATCH = 500

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 GROUND = ("base", "spec", "records")
 WING = (
     "worker.world", "worker.tasks", "worker.transform", "worker.measure", "worker.resilience", "worker.kernels",
-    "worker.sharding",
+    "worker.sharding", "worker.optim", "worker.step",
 )  # fmt: skip
 
 # room -> the rooms it may import. A room that is not here does not exist: a new folder is a decision, not an accident.
@@ -39,7 +39,19 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "worker.kernels": GROUND,
     "worker.transform": (*GROUND, "worker.world", "worker.kernels"),  # layers are replaced by kernels of ours
     "worker.measure": (*GROUND, "worker.world"),
-    "worker.sharding": (*GROUND, "worker.world", "worker.tasks", "worker.measure", "worker.transform"),
+    "worker.optim": (*GROUND, "worker.tasks"),
+    "worker.sharding": (*GROUND, "worker.world", "worker.tasks", "worker.measure", "worker.transform", "worker.optim"),
+    # one step: its state, its description, its executors
+    "worker.step": (
+        *GROUND,
+        "worker.world",
+        "worker.tasks",
+        "worker.measure",
+        "worker.transform",
+        "worker.kernels",
+        "worker.optim",
+        "worker.sharding",
+    ),
     "worker.resilience": (*GROUND, "worker.world"),
 }
 
@@ -218,8 +230,8 @@ DOORS = (
             "torch.cuda.manual_seed", "torch.cuda.manual_seed_all", "numpy.random.seed", "numpy.random.set_state", "random.seed",
             "random.setstate",
         ),
-        "the global generators are seeded in worker/seed.py; anything else takes a generator of its own",
-        {"worker/seed.py": "the door"},
+        "the global generators are seeded in worker/world/seed.py; anything else takes a generator of its own",
+        {"worker/world/seed.py": "the door"},
     ),
     Door(
         "stdout",

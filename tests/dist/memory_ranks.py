@@ -25,6 +25,8 @@ from torch import nn
 from paceline.base.errors import RunFailed
 from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.replicate import Replicated
+from paceline.worker.sharding.task_module import TaskModule
+from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.world.collectives import Exchange, carried, broadcast, sum_
 from paceline.worker.world.join import World
 from paceline.worker.world.shared_all_reduce import PART_BYTES, SLOT_BYTES, SharedAllReduce
@@ -142,7 +144,7 @@ def _exchanges(shared_all_reduce: SharedAllReduce, rank: int, size: int) -> dict
     for name, through in (("memory", shared_all_reduce), ("gloo", None)):
         torch.manual_seed(1)
         model = Odd().double()
-        way = Replicated(model, world(through, rank, size))
+        way = Replicated(TaskModule(model, Task("odd", Odd, list, list, usual_forward, usual_loss, usual_score)), world(through, rank, size))
         rows: list[Any] = []
         for step in range(3):
             model.zero_grad(set_to_none=True)

@@ -22,7 +22,9 @@ from torch import nn
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
-from paceline.worker.assemble import Parts, assemble, check, check_steps, read_back
+from paceline.worker.applied import check, check_steps, read_back
+from paceline.worker.assemble import Parts, assemble
+from paceline.worker.sharding.sharding import num_parameters
 from paceline.worker.shared_data import load_data
 from paceline.worker.loop import train
 from paceline.worker.measure.clock import Stopwatch
@@ -295,7 +297,7 @@ def _pure(ranks: Ranks) -> dict[str, Any]:
         "distance": [distance(weights["none"], weights[name]) for name in ("ddp", "fsdp")],
         "dtypes": [seen["dtypes"]["parameters"] for _, seen in rows.values()],
         "bytes": rows["ddp"][0].traffic.per_step()["bytes_per_step"],
-        "numbers": rows["ddp"][0].sharding.num_parameters(), "tensors": len(list(rows["ddp"][0].model.parameters())),
+        "numbers": num_parameters(rows["ddp"][0].model, rows["ddp"][0].sharding.in_parts), "tensors": len(list(rows["ddp"][0].model.parameters())),
     }  # fmt: skip
 
 
@@ -312,7 +314,7 @@ def _large(ranks: Ranks) -> dict[str, Any]:
         parts, _ = trained(task(model), ranks.world, **{"sharding": name, **words}, optimizer="adam", epochs=1)
         rows[name] = {
             "sizes": parts.memory.close(data_bytes=None)["sizes"], "traffic": parts.traffic.per_step(),
-            "numbers": parts.sharding.num_parameters(), "tensors": sum(1 for _ in parts.model.parameters()),
+            "numbers": num_parameters(parts.model, parts.sharding.in_parts), "tensors": sum(1 for _ in parts.model.parameters()),
         }  # fmt: skip
     return rows
 

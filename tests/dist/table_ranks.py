@@ -25,13 +25,15 @@ from torch import Tensor, nn
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
-from paceline.worker.assemble import Parts, assemble, check, read_back
+from paceline.worker.applied import check, read_back
+from paceline.worker.assemble import Parts, assemble
 from paceline.worker.evaluate import evaluate
 from paceline.worker.shared_data import load_data
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.tally import LOSS, Tally
+from paceline.worker.sharding.sharding import num_parameters
 from paceline.worker.resilience.weights import fingerprint, restore, save
-from paceline.worker.step import StepInput
+from paceline.worker.step.input import StepInput
 from paceline.worker.tasks.feed import batches
 from paceline.worker.tasks.load import load_task
 from paceline.worker.tasks.order import micro_pieces, training_pieces
@@ -116,7 +118,7 @@ class Ranks:
                 for index, (batch, ids) in enumerate(zip(fetched, micro, strict=True))
             ]
             parts.step(StepInput(iter(step_input)), tally)
-        parts.sharding.one_model()
+        parts.sharding.synchronize(at_once=True)
         return tally.means()[LOSS] or 0.0
 
     def alone(self, task: Task, **settings: Any) -> Parts:
@@ -140,11 +142,11 @@ class Ranks:
                 continue  # a softmax does not see it: its gradient is 0, and what is there is rounding
             apart = float((tensor - got[name]).norm() / tensor.norm())
             assert apart < GATE, f"{name} is {apart:.2g} away"
-        scores = [evaluate(p.task_module, p.test, p.spec, p.sharding, p.arithmetic, p.world)[1] for p in (reference, mine)]
+        scores = [evaluate(p)[1] for p in (reference, mine)]
         assert scores[0].num == scores[1].num == mine.test.num
         for name, value in scores[0].means().items():
             assert abs((value or 0) - (scores[1].means()[name] or 0)) < 1e-9, name
-        assert reference.sharding.num_parameters() == mine.sharding.num_parameters()
+        assert num_parameters(reference.model, reference.sharding.in_parts) == num_parameters(mine.model, mine.sharding.in_parts)
         return mine
 
 
@@ -350,7 +352,7 @@ def messages_of_layers(ranks: Ranks) -> None:
     assert parts.world.sent.num - before == heard + 1, "and one for the norm"
     assert len(parts.watch.collective_times) - collective_times == heard + 1
     told = parts.sharding.group.num  # pyright: ignore[reportAttributeAccessIssue]
-    evaluate(parts.task_module, parts.test, parts.spec, parts.sharding, parts.arithmetic, parts.world)
+    evaluate(parts)
     assert parts.sharding.group.num > told  # pyright: ignore[reportAttributeAccessIssue]
     assert parts.watch.parts["communication"] > 0
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 import paceline
 from paceline.base.errors import BadInput
-from paceline.worker.seed import seed_everything
+from paceline.worker.world.seed import seed_everything
 
 pytest.importorskip("accelerate")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -24,7 +24,8 @@ from paceline.worker.measure.device import settle
 from paceline.worker.measure.ranges import ROOT, Phases, around_modules
 from paceline.worker.measure.timeline import following
 from paceline.worker.measure.traced import Trace
-from paceline.worker.samples import augmented
+from paceline.worker.step.profiled import Instrument, ProfiledStep
+from paceline.worker.tasks.augmented import augmented
 from paceline.worker.tasks.feed import batches
 from paceline.worker.tasks.order import Piece, epoch_order, evaluation_pieces, sample_keys, training_pieces
 from paceline.worker.tasks.task import users_code
@@ -33,10 +34,6 @@ SCHEMA = 1
 _SMALLEST = 1e-3  # a frame below this share of all time would be thinner than a line of the chart
 
 _OF_A_TYPE = ("calls", "forward_s", "backward_s", "device_s", "bytes", "backward_bytes")
-
-
-class _Switch(Protocol):
-    def switch(self, part: str) -> None: ...
 
 
 def profile(parts: Parts, run: RunDir) -> None:
@@ -54,12 +51,12 @@ def profile(parts: Parts, run: RunDir) -> None:
     path = run.trace(parts.world.rank)
     trace.save(path)
     accounts = Accounts(trace.roots(), name=parts.spec.profile)
-    found = {
+    row = {
         "schema": SCHEMA, "pass": parts.spec.profile, "num_batches": num, "batch": parts.spec.batch, "device": device.type,
         "clean": clean, "traced_s": traced_s, "slowed": traced_s / clean["total_s"],
         **_plain(accounts, parts.model), "trace": str(path.relative_to(run.path)),
     }  # fmt: skip
-    write_json(run.profile, found)
+    write_json(run.profile, row)
 
 
 def finished(parts: Parts) -> Finished:
@@ -96,41 +93,19 @@ def _passes(parts: Parts, num: int) -> Iterator[list[Piece]]:
         num, epoch = num - len(pieces), epoch + 1
 
 
-def _walk(parts: Parts, num: int, watch: _Switch) -> None:
+def _walk(parts: Parts, num: int, watch: Instrument) -> None:
     """The batches of a pass, phase by phase; which instrument listens to the phases is the caller's choice."""
-    feed = parts.train if parts.spec.profile == "training" else parts.test
+    training = parts.spec.profile == "training"
+    step, feed = ProfiledStep(parts.step_parts, training=training), parts.train if training else parts.test
     for epoch, pieces in enumerate(_passes(parts, num)):
         fetched = batches(feed, pieces)
         for piece in pieces:
             watch.switch("data")
             batch = next(fetched)
-            if parts.spec.profile == "training" and parts.task.augment is not None:
+            if training and parts.task.augment is not None:
                 keys = torch.from_numpy(sample_keys(piece.ids, seed=parts.spec.seed, epoch=epoch))
                 batch = augmented(parts.task, batch, keys.to(parts.world.device))
-            _one(parts, batch, len(piece.ids), watch)
-
-
-def _one(parts: Parts, batch: Any, num: int, watch: _Switch) -> None:
-    """One step as `EagerStep` takes it alone, without the scores it tallies."""
-    training = parts.spec.profile == "training"
-    if training:
-        watch.switch("optimizer")
-        parts.update.begin()
-    watch.switch(FORWARD)
-    with parts.arithmetic.autocast():
-        outputs = parts.task_module(batch)
-    if parts.arithmetic.looking:
-        parts.arithmetic.look(outputs)
-    if not training:
-        return
-    watch.switch("loss")
-    outputs = parts.arithmetic.full_precision(outputs)
-    total, count = parts.task.loss_sum(outputs, batch, num)
-    loss = parts.update.scaled(total / count)
-    watch.switch(BACKWARD)
-    loss.backward()
-    watch.switch("optimizer")
-    parts.update()
+            step(batch, len(piece.ids), watch)
 
 
 def _clean(parts: Parts, num: int) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def train_job(run: RunDir, identity: Identity, *, own_log: bool, start: str = ST
         leave_now(1)
 
     try:
-        from paceline.worker.jobs import run_training
+        from paceline.worker.training import run_training
         from paceline.worker.world.join import leave
 
         leave(run_training(run, identity, log, watch, lost))
@@ -102,7 +102,7 @@ def describe_job(run: RunDir) -> None:
     """What a user's task is."""
 
     def job() -> None:
-        from paceline.worker.jobs import describe
+        from paceline.worker.describe import describe
 
         describe(run)
 

@@ -18,12 +18,12 @@ import torch
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
-from paceline.worker.seed import mixed, seed_everything
 from paceline.worker.tasks.feed import Feed, TensorFeed, make_feed
 from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform import precision
 from paceline.worker.world.collectives import agree, gather
 from paceline.worker.world.join import World
+from paceline.worker.world.seed import mixed, seed_everything
 from paceline.worker.world.shared import Address, Shared, find, make
 
 _ALIGNED = 64
@@ -80,6 +80,14 @@ def place_data(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds:
     for feed in (feeds.train, feeds.test):
         feed.place(lambda value: precision.cast(value, to=precision.data_dtype(spec), device=world.device))
     return feeds
+
+
+def load_split(spec: Spec, task: Task, split: str, device: torch.device) -> Feed:
+    """One split for one process by itself, in the format of the run; drawn at random, it is what the run's ranks had."""
+    seed_everything(spec.seed)
+    feeds = {name: _feed(spec, task, name, rank=0) for name in _SPLITS}  # both: the second is drawn after the first
+    feeds[split].place(lambda value: precision.cast(value, to=precision.data_dtype(spec), device=device))
+    return feeds[split]
 
 
 def _shares(spec: Spec) -> bool:

@@ -28,7 +28,7 @@ from paceline.worker.rank import leave_now
 from paceline.worker.world.env import become, supervisor, threads_asked, variables
 
 Main = Callable[..., None]  # a job's own entry: worker/__main__.py's `main`
-_LIBRARIES = ("torch", "torch._dynamo", "paceline.worker.jobs")  # the last brings the whole wing
+_LIBRARIES = ("torch", "torch._dynamo", "paceline.worker.training")  # the last brings the whole wing
 _FOR_GRAPHS = ("torch._inductor.compile_fx", "torch.fx.experimental.proxy_tensor")
 # numpy's OpenBLAS makes its threads when it is loaded; under each of these names, by how it was built.
 _SET_THREADS = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads", "openblas_set_num_threads")
@@ -209,7 +209,7 @@ class Zygote:
             for end in (self.parent, *self.ends):
                 end.close()
             become({**self.made, **asked["env"]})
-            importlib.import_module("paceline.worker.seed").fresh()
+            importlib.import_module("paceline.worker.world.seed").fresh()
             _take_threads()
             sys.argv[1:] = [asked["job"], asked["folder"]]
             self.main(asked["job"], asked["folder"], start=FORKED)

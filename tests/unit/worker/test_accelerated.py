@@ -9,19 +9,18 @@ from typing import Any
 import pytest
 import torch
 
+from made_step import step_parts, task_of
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
-from paceline.worker.assemble import check
-from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.applied import check
 from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.equal_steps import check_equal_steps
-from paceline.worker.step import StepInput
-from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.step.accelerated import AcceleratedStep, Guarded
+from paceline.worker.step.input import StepInput
 from paceline.worker.transform.accelerated import Prepared, Seat, differences
 from paceline.worker.transform.flow import Flow
 from paceline.worker.transform.precision import disagreement, word
 from paceline.worker.world.join import World
-from paceline.worker.wrapped_step import AcceleratedStep, Guarded
 
 ASKED = Seat(2, 1, "MULTI_CPU", "cpu", "bf16", 1)
 
@@ -142,12 +141,12 @@ class _Optimizer:
 
 def _step(model: torch.nn.Module, precision: str) -> AcceleratedStep:
     """The step with stand-ins for what accelerate gives: no Accelerator, which is one per process and lives in the environment."""
-    task = Task("t", lambda: model, lambda: None, lambda: None, usual_forward, usual_loss, usual_score)
-    flow = Flow(model)
+    task, flow = task_of(model), Flow(model)
     accelerator: Any = SimpleNamespace(backward=lambda loss: loss.backward())
     prepared = Prepared(accelerator, Guarded(model, task, flow), _Optimizer(model))
+    plain = step_parts(model, Spec(task="features"), task=task, optimizer=torch.optim.SGD(model.parameters()))
     update: Any = SimpleNamespace(begin=lambda: None, clip=None)
-    return AcceleratedStep(prepared, task, update, flow, world(1), Stopwatch("startup"), precision=precision)
+    return AcceleratedStep(replace(plain, update=update), prepared, flow, precision=precision)
 
 
 def test_a_step_is_the_mean_losss_update() -> None:
@@ -161,7 +160,7 @@ def test_a_step_is_the_mean_losss_update() -> None:
     assert torch.allclose(model.weight, twin.weight, rtol=0, atol=1e-7)
     assert step.computed == ("float32",) and tally.num == 5
     assert step.phases == ("forward", "communication", "backward", "optimizer")
-    assert step.watch.parts.keys() == {"startup", "optimizer", "forward", "backward"}, "nothing was sent"
+    assert step.watch.parts.keys() == {"data", "optimizer", "forward", "backward"}, "nothing was sent"
 
 
 def test_another_format_stops_the_run_before_the_first_update() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
-from paceline.worker.assemble import check
+from paceline.worker.applied import check
 from paceline.worker.world.env import Identity, identify
 from paceline.worker.world.join import check_identity
 

@@ -31,17 +31,8 @@ def seen(*, ranks: int, accumulate: int, epoch: int = 1) -> tuple[list[int], tor
         feed = make_feed((images[:NUM], np.arange(NUM)), what="data", collate=None)  # the label is the sample's number
         order = epoch_order(NUM, seed=spec.seed, epoch=epoch, shuffle=True)
         pieces = training_pieces(order, batch=BATCH, rank=rank, world_size=ranks)
-        samples = Samples(
-            feed,
-            task,
-            pieces,
-            Stopwatch("data"),
-            torch.device("cpu"),
-            seed=spec.seed,
-            epoch=epoch,
-            accumulate=accumulate,
-        )
-        for step, (_, step_input) in enumerate(samples.steps()):
+        samples = Samples(feed, task, Stopwatch("data"), torch.device("cpu"), seed=spec.seed, accumulate=accumulate)
+        for step, step_input in enumerate(samples.steps(pieces, epoch=epoch)):
             for batch, _, _ in step_input:
                 ids[step] += batch[1].tolist()
                 pixels[step].append(batch[0])

@@ -10,7 +10,7 @@ import torch
 from paceline.base.files import read_json, write_json
 from paceline.records.facts import TaskFacts
 from paceline.records.layout import RunDir
-from paceline.worker.jobs import describe
+from paceline.worker.describe import describe
 
 
 @pytest.mark.parametrize("gpus", [(), ((9, 0), (8, 0))])

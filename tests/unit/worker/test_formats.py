@@ -14,7 +14,8 @@ from paceline.base.files import write_json
 from paceline.records.events import EventLog
 from paceline.records.layout import RunDir
 from paceline.spec.run import Spec
-from paceline.worker.assemble import Parts, assemble, check, check_steps, read_back
+from paceline.worker.applied import check, check_steps, read_back
+from paceline.worker.assemble import Parts, assemble
 from paceline.worker.load import load
 from paceline.worker.loop import train
 from paceline.worker.measure.clock import Stopwatch

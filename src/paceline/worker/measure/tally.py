@@ -17,7 +17,7 @@ Sums = dict[str, tuple[Any, Any]]  # name -> (sum, count)
 
 
 def _double(value: Any) -> torch.Tensor:
-    tensor = value.detach() if isinstance(value, torch.Tensor) else torch.tensor(float(value))
+    tensor = value.detach() if isinstance(value, torch.Tensor) else torch.tensor(float(value), dtype=torch.float64)
     return tensor.to(torch.float64).reshape(())
 
 
@@ -63,6 +63,17 @@ class Tally:
         """Waits for the device. A name without a count has no mean."""
         rows = {name: (float(self._sums[name]), float(self._counts[name])) for name in self.names}
         return {name: total / count if count else None for name, (total, count) in rows.items()}
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON takes it; waits for the device."""
+        sums = {name: [float(self._sums[name]), float(self._counts[name])] for name in self.names}
+        return {"sums": sums, "num": self.num}
+
+    @classmethod
+    def of_plain(cls, values: dict[str, Any]) -> Tally:
+        tally = cls()
+        tally.add({name: (total, count) for name, (total, count) in values["sums"].items()}, values["num"])
+        return tally
 
     def over(self, world: World, names: list[str] | None = None) -> Tally:
         """The same over all ranks. A rank that saw nothing learns the names from rank 0, which always sees something; `names`: those of

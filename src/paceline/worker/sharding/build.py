@@ -1,11 +1,8 @@
-"""From the settings to the way the model is spread over ranks: the one place that chooses."""
+"""From the settings to the way the model is sharded over ranks: the one place that chooses."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
@@ -21,33 +18,24 @@ from paceline.worker.tasks.task import Task
 from paceline.worker.world.join import World
 
 
-@dataclass(frozen=True, slots=True)
-class Sharded:
-    """`module` is what the step calls in training; the plain `TaskModule` inside it serves evaluation."""
-
-    sharding: Sharding
-    module: torch.nn.Module
-
-
-def shard(spec: Spec, task: Task, task_module: TaskModule, world: World, watch: Stopwatch) -> Sharded:
+def shard(spec: Spec, task: Task, task_module: TaskModule, world: World, watch: Stopwatch) -> Sharding:
     match spec.sharding:
         case "none" if spec.sync_every == 1:
-            return Sharded(Replicated(task_module.model, world), task_module)
+            return Replicated(task_module, world)
         case "none":
-            return Sharded(Local(task_module.model, spec.sync_every, world, watch), task_module)
+            return Local(task_module, spec.sync_every, world, watch)
         case "ddp":
-            ddp = Ddp(task_module, spec, world, watch)
-            return Sharded(ddp, ddp.module)
+            return Ddp(task_module, spec, world, watch)
         case "fsdp":
             from paceline.worker.sharding.fsdp import Fsdp  # half a second of torch's own imports
 
-            return Sharded(Fsdp(task_module, units(task, task_module.model), spec, world, watch), task_module)
+            return Fsdp(task_module, units(task, task_module.model), spec, world, watch)
         case "tensor":
             from paceline.worker.sharding.tensor import CutLayers  # the same
 
-            return Sharded(CutLayers(task_module, task, world, watch), task_module)
+            return CutLayers(task_module, task, world, watch)
         case "embedding":
-            return Sharded(CutTables(task_module.model, world, watch), task_module)
+            return CutTables(task_module, world, watch)
         case _:
             raise RunFailed(f"sharding={spec.sharding} sync_every={spec.sync_every}: not built yet", kind="mismatch")
 

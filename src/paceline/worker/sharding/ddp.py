@@ -18,11 +18,11 @@ from paceline.records.split import COMMUNICATION
 from paceline.spec.run import Spec
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.overlap import Overlap
+from paceline.worker.optim.sparse import sparse_parameters
 from paceline.worker.sharding.sharding import Plain
 from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.tasks.task import users_code
 from paceline.worker.transform.precision import is_mixed
-from paceline.worker.transform.sparse import sparse_parameters
 from paceline.worker.world.collectives import sum_, together
 from paceline.worker.world.join import World
 
@@ -36,19 +36,20 @@ class Ddp(Plain):
     word = "ddp"
 
     def __init__(self, task_module: TaskModule, spec: Spec, world: World, watch: Stopwatch) -> None:
-        super().__init__(task_module.model, world)
+        super().__init__(task_module, world)
         dense_only(task_module.model, "sharding=ddp")
         self._watch = watch
-        self.module = DistributedDataParallel(
+        self._ddp = DistributedDataParallel(
             _Guarded(task_module),
             bucket_cap_mb=spec.bucket_mb,
             gradient_as_bucket_view=spec.bucket_view,
             # A layer no rank used must keep no gradient, as on one process; without this, DDP fails at the second step.
             find_unused_parameters=True,
         )
+        self.module: torch.nn.Module = self._ddp
         # Rank 0's running statistics before every forward would be a rule of DDP's own; ours is the setting `buffers`. Set here
         # because the argument has two names: 2.13 warns of the one that 2.11 has.
-        self.module.broadcast_buffers = False
+        self._ddp.broadcast_buffers = False
         # Sums over a batch do not fit into fp16, so there gradients travel as if of one sample; under half precision they are that
         # small already. Weights in bf16 have gradients in bf16, whose sums would lose the small ranks: those are sent in fp32.
         small = spec.batch if spec.compress == "fp16" and not is_mixed(spec) else 1
@@ -57,13 +58,13 @@ class Ddp(Plain):
             watch, world, divide=small, multiply=small, wire=wire, num_parameters=len(self._parameters)
         )
         if world.size > 1:  # alone there is nothing to send, and nobody to wait for
-            self.module.register_comm_hook(None, self._overlap.hook)
+            self._ddp.register_comm_hook(None, self._overlap.hook)
 
     @contextlib.contextmanager
-    def micro(self, *, last: bool) -> Generator[None]:
+    def accumulate(self, *, last: bool) -> Generator[None]:
         # Ranks talk in the backward pass only: before it, an error that speaks of a closed connection is the task's own.
         talking = lambda: self._watch.part in ("backward", COMMUNICATION)  # noqa: E731
-        with ddps_words("sharding=ddp", talking), contextlib.nullcontext() if last else self.module.no_sync():
+        with ddps_words("sharding=ddp", talking), contextlib.nullcontext() if last else self._ddp.no_sync():
             yield
 
     def reduce(self, count: Any) -> None:
@@ -87,11 +88,11 @@ class Ddp(Plain):
     def read_back(self) -> dict[str, Any]:
         """`buckets`: bytes of each, in the order they were sent; known after the first step, and alone never."""
         return {
-            "bucket_mb": self.module.bucket_bytes_cap / _MEGABYTE,
-            "bucket_view": self.module.gradient_as_bucket_view,
+            "bucket_mb": self._ddp.bucket_bytes_cap / _MEGABYTE,
+            "bucket_view": self._ddp.gradient_as_bucket_view,
             "compress": self._sent_as(),
-            "find_unused_parameters": self.module.find_unused_parameters,
-            "broadcast_buffers": self.module.broadcast_buffers,
+            "find_unused_parameters": self._ddp.find_unused_parameters,
+            "broadcast_buffers": self._ddp.broadcast_buffers,
             **({"buckets": self._overlap.sizes} if self._overlap.sizes else {}),
         }
 

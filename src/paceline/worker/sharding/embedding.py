@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.optim.sparse import gradient_rows
 from paceline.worker.sharding.replicate import Replicated
-from paceline.worker.sharding.sharding import InParts
+from paceline.worker.sharding.sharding import InParts, num_parameters
 from paceline.worker.sharding.tables import cut_tables
-from paceline.worker.transform.sparse import numbers
+from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.world.collectives import agree, sum_
 from paceline.worker.world.join import World
 
@@ -25,17 +26,17 @@ class CutTables(Replicated):
     word = "embedding"
     lockstep = True
 
-    def __init__(self, model: torch.nn.Module, world: World, watch: Stopwatch) -> None:
-        self._tables = cut_tables(model)
+    def __init__(self, task_module: TaskModule, world: World, watch: Stopwatch) -> None:
+        self._tables = cut_tables(task_module.model)
         shards = [table.shard for table in self._tables.values()]
-        super().__init__(model, world, apart=shards)
+        super().__init__(task_module, world, apart=shards)
         self.in_parts: Mapping[str, InParts] = self._tables
         self._shards = [shard for shard in shards if shard.requires_grad]
         self._watch = watch
-        self._fewest, self._most = agree(sum(parameter.numel() for parameter in model.parameters()), world)
+        self._fewest, self._most = agree(sum(parameter.numel() for parameter in task_module.model.parameters()), world)
 
     def _of_tables(self) -> list[torch.Tensor]:
-        return [found for shard in self._shards if (found := numbers(shard)) is not None]
+        return [rows for shard in self._shards if (rows := gradient_rows(shard)) is not None]
 
     def gradients(self) -> list[torch.Tensor]:
         return [*super().gradients(), *self._of_tables()]
@@ -54,12 +55,6 @@ class CutTables(Replicated):
         same = torch.nn.utils.get_total_norm(super().gradients()).to(square)
         return torch.sqrt(square[0] + torch.square(same))
 
-    def num_parameters(self) -> int:
-        elsewhere = sum(
-            table.num_embeddings * table.embedding_dim - table.shard.numel() for table in self._tables.values()
-        )
-        return super().num_parameters() + elsewhere
-
     def read_back(self) -> dict[str, Any]:
         """How each table is cut is read from the shapes of what is here; the same words on every rank."""
         splits = {_split(tuple(table.shard.shape), table.shape) for table in self._tables.values()}
@@ -67,15 +62,17 @@ class CutTables(Replicated):
             "table_split": "+".join(sorted(splits)),
             "tables": len(self._tables),
             "sparse_tables": sum(table.sparse for table in self._tables.values()),
-            "parameters": {"smallest_rank": self._fewest, "largest_rank": self._most, "model": self.num_parameters()},
+            "parameters": {
+                "smallest_rank": self._fewest,
+                "largest_rank": self._most,
+                "model": num_parameters(self._model, self.in_parts),
+            },
         }
 
 
-def _split(part: tuple[int, ...], task_module: tuple[int, int]) -> str:
+def _split(part: tuple[int, ...], table: tuple[int, int]) -> str:
     """
     >>> _split((5, 4), (10, 4)), _split((10, 2), (10, 4)), _split((10, 4), (10, 4))
     ('rows', 'columns', 'not cut')
     """
-    return {(True, False): "rows", (False, True): "columns"}.get(
-        (part[0] < task_module[0], part[1] < task_module[1]), "not cut"
-    )
+    return {(True, False): "rows", (False, True): "columns"}.get((part[0] < table[0], part[1] < table[1]), "not cut")

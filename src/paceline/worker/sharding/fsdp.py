@@ -60,7 +60,7 @@ class Fsdp(Plain):
         self._units = _cut(task_module, _on_their_own(units, task_module), policy, mesh, reshard=spec.reshard)
         self._root = task_module
         self._groups = [module for module in task_module.modules() if isinstance(module, FSDPModule)]
-        super().__init__(task_module.model, world)  # its parameters are this rank's parts from here on
+        super().__init__(task_module, world)  # its parameters are this rank's parts from here on
         self._watch, self._last, self._mesh = watch, True, mesh
         # Not of torch's classes, which are private: it asks only for what these can do.
         fetch, give_back = cast("Any", Fetch(world, watch)), cast("Any", Return(world, watch))
@@ -74,11 +74,11 @@ class Fsdp(Plain):
         self._takes_unused = hasattr(task_module, "set_reduce_scatter_unused_params")
         if world.size > 1 and self._takes_unused:
             task_module.set_reduce_scatter_unused_params(True)  # pyright: ignore[reportCallIssue]
-        task_module.forward = fsdps_words()(task_module.forward)  # evaluation has no `micro` around it
+        task_module.forward = fsdps_words()(task_module.forward)  # evaluation has no `accumulate` around it
         task_module.register_forward_hook(self._let_go)
 
     @contextlib.contextmanager
-    def micro(self, *, last: bool) -> Generator[None]:
+    def accumulate(self, *, last: bool) -> Generator[None]:
         """Until the last micro-batch every rank keeps whole gradients: nothing is sent, and that much memory is held."""
         if last != self._last:
             assert isinstance(self._root, FSDPModule)
@@ -92,8 +92,8 @@ class Fsdp(Plain):
 
     def gradients(self) -> list[torch.Tensor]:
         """This rank's parts, as plain tensors."""
-        found = (parameter.grad for parameter in self._parameters)
-        return [grad.to_local() if isinstance(grad, DTensor) else grad for grad in found if grad is not None]
+        parts = (parameter.grad for parameter in self._parameters)
+        return [part.to_local() if isinstance(part, DTensor) else part for part in parts if part is not None]
 
     def reduce(self, count: Any) -> None:
         """A parameter no rank used keeps no gradient, as on one process; FSDP gives it zeros."""

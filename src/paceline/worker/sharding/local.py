@@ -11,14 +11,15 @@ import torch
 
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.sharding.sharding import Plain
+from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.world.collectives import sum_
 from paceline.worker.world.join import World
 
 
 class Local(Plain):
-    def __init__(self, model: torch.nn.Module, every: int, world: World, watch: Stopwatch) -> None:
-        super().__init__(model, world)
-        self.meets = False
+    def __init__(self, task_module: TaskModule, every: int, world: World, watch: Stopwatch) -> None:
+        super().__init__(task_module, world)
+        self.reduces_over_ranks = False
         self._every, self._watch = every, watch
         self._apart, self._longest, self._num_averaged = 0, 0, 0
 
@@ -27,15 +28,21 @@ class Local(Plain):
         for gradient in self.gradients():
             gradient.div_(count)
 
-    def after_update(self) -> None:
+    def synchronize(self, *, at_once: bool = False) -> None:
+        if at_once:
+            if self._apart:
+                self._average()
+            return
         self._apart += 1
         if self._apart == self._every:
             with self._watch.aside():
                 self._average()
 
-    def one_model(self) -> None:
-        if self._apart:
-            self._average()
+    def state(self) -> dict[str, Any]:
+        return {"apart": self._apart, "longest": self._longest, "averaged": self._num_averaged}
+
+    def restore(self, values: dict[str, Any]) -> None:
+        self._apart, self._longest, self._num_averaged = values["apart"], values["longest"], values["averaged"]
 
     @torch.no_grad()
     def _average(self) -> None:

@@ -12,9 +12,10 @@ from typing import Any, TypeGuard
 import torch
 
 from paceline.base.errors import RunFailed
+from paceline.worker.optim.sparse import sparse_parameters
 from paceline.worker.sharding.sharding import Plain
 from paceline.worker.sharding.tables import cut_tables
-from paceline.worker.transform.sparse import sparse_parameters
+from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.world.collectives import broadcast, broadcast_json, gather, sum_
 from paceline.worker.world.join import World
 
@@ -54,9 +55,9 @@ class Replicated(Plain):
     """Makes the mean's gradients out of the sums': over all ranks with one message, alone without. `apart`: parameters that are not
     replicated, for whoever builds on this."""
 
-    def __init__(self, model: torch.nn.Module, world: World, *, apart: Collection[torch.nn.Parameter] = ()) -> None:
-        super().__init__(model, world)
-        others, rows = {id(parameter) for parameter in apart}, {id(p) for p in sparse_parameters(model)}
+    def __init__(self, task_module: TaskModule, world: World, *, apart: Collection[torch.nn.Parameter] = ()) -> None:
+        super().__init__(task_module, world)
+        others, rows = {id(parameter) for parameter in apart}, {id(p) for p in sparse_parameters(task_module.model)}
         self._parameters = [parameter for parameter in self._parameters if id(parameter) not in others]
         self._sparse = [parameter for parameter in self._parameters if id(parameter) in rows]
         self._dense = [parameter for parameter in self._parameters if id(parameter) not in rows]

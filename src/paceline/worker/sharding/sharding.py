@@ -1,8 +1,9 @@
-"""How the step sees every way of spreading a model over ranks."""
+"""How the step sees every way of sharding a model over ranks."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from typing import Any, Protocol
 
 import torch
 
-from paceline.worker.transform.sparse import numbers
+from paceline.worker.optim.sparse import gradient_rows
+from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.world.join import World
 
 
@@ -40,13 +42,14 @@ class Sharding(Protocol):
     """One per run. The model was changed (or wrapped) when it was made; from then on it only exchanges."""
 
     word: str  # what was done, in the words of the setting; read back from here
+    module: torch.nn.Module  # what the step calls in training; the plain model serves evaluation
     share: Share
     # Ranks meet inside the model: each must call it equally often, in training and in evaluation, whether or not it has a sample.
     lockstep: bool
-    meets: bool  # `reduce` is a conversation of all ranks
+    reduces_over_ranks: bool  # `reduce` is a conversation of all ranks
     in_parts: Mapping[str, InParts]  # by their names in the model's state
 
-    def micro(self, *, last: bool) -> AbstractContextManager[Any]:
+    def accumulate(self, *, last: bool) -> AbstractContextManager[Any]:
         """Around forward and backward of one micro-batch; nothing is sent before the last one's backward."""
         ...
 
@@ -54,28 +57,26 @@ class Sharding(Protocol):
         """Gradients of this rank's loss *sum* become those of the mean over all samples; `count` is its share of the divisor."""
         ...
 
+    def gradients(self) -> list[torch.Tensor]:
+        """What this rank holds of them, to be changed in place; after `reduce`."""
+        ...
+
     def norm(self) -> torch.Tensor:
         """Of the whole model's gradient, the same on every rank; after `reduce`."""
         ...
 
-    def scale(self, by: torch.Tensor) -> None:
-        """Every gradient times a number; after `reduce`."""
+    def synchronize(self, *, at_once: bool = False) -> None:
+        """After an update, where ranks that update alone may be due to become one model; `at_once`: now, due or not."""
         ...
 
-    def after_update(self) -> None:
-        """When the optimizer has stepped: local SGD may average here."""
+    def state(self) -> dict[str, Any]:
+        """What it has counted that the next steps depend on."""
         ...
 
-    def one_model(self) -> None:
-        """Before an evaluation or a hash: ranks that drifted apart become one model."""
-        ...
+    def restore(self, values: dict[str, Any]) -> None: ...
 
     def hidden_s(self) -> float:
         """Seconds of communication that ran while this rank computed."""
-        ...
-
-    def num_parameters(self) -> int:
-        """Of the whole model, however it is spread."""
         ...
 
     def read_back(self) -> dict[str, Any]:
@@ -89,37 +90,42 @@ class Plain:
     word = "none"
     lockstep = False
 
-    def __init__(self, model: torch.nn.Module, world: World) -> None:
+    def __init__(self, task_module: TaskModule, world: World) -> None:
         self.world = world
+        self.module: torch.nn.Module = task_module
         self.share = Share(world.rank, world.size)
-        self.meets = world.size > 1
+        self.reduces_over_ranks = world.size > 1
         self.in_parts: Mapping[str, InParts] = {}
-        self._model = model
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._model = task_module.model
+        self._parameters = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
 
-    def micro(self, *, last: bool) -> AbstractContextManager[Any]:
+    def accumulate(self, *, last: bool) -> AbstractContextManager[Any]:
         return contextlib.nullcontext()
 
     def gradients(self) -> list[torch.Tensor]:
-        """To be changed in place; of a sparse one its numbers."""
-        return [found for parameter in self._parameters if (found := numbers(parameter)) is not None]
+        """Of a sparse one its rows."""
+        return [rows for parameter in self._parameters if (rows := gradient_rows(parameter)) is not None]
 
     def norm(self) -> torch.Tensor:
         return torch.nn.utils.get_total_norm(self.gradients())
 
-    def scale(self, by: torch.Tensor) -> None:
-        for gradient in self.gradients():
-            gradient.mul_(by)
+    def synchronize(self, *, at_once: bool = False) -> None: ...
 
-    def after_update(self) -> None: ...
+    def state(self) -> dict[str, Any]:
+        return {}
 
-    def one_model(self) -> None: ...
+    def restore(self, values: dict[str, Any]) -> None: ...
 
     def hidden_s(self) -> float:
         return 0.0
 
-    def num_parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self._model.parameters())
-
     def read_back(self) -> dict[str, Any]:
         return {}
+
+
+def num_parameters(model: torch.nn.Module, in_parts: Mapping[str, InParts]) -> int:
+    """Of the whole model, however it is sharded. A DTensor counts the numbers of all ranks by itself."""
+    return sum(
+        math.prod(in_parts[name].shape) if name in in_parts else parameter.numel()
+        for name, parameter in model.named_parameters()
+    )

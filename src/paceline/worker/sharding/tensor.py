@@ -17,7 +17,7 @@ from torch.distributed.tensor.parallel import parallelize_module
 
 from paceline.base.errors import RunFailed
 from paceline.worker.measure.clock import Stopwatch
-from paceline.worker.sharding.sharding import Plain, Share
+from paceline.worker.sharding.sharding import Plain, Share, num_parameters
 from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.sharding.tensor_plan import plan_of
 from paceline.worker.sharding.timed_group import timed_group
@@ -47,13 +47,13 @@ class CutLayers(Plain):
         parallelize_module(model, mesh, plan, src_data_rank=None)
         _whole_parts(model, task, world)
         _still_shared(model, shared, task)
-        super().__init__(model, world)
-        self.share, self.meets = Share(0, 1), False
+        super().__init__(task_module, world)
+        self.share, self.reduces_over_ranks = Share(0, 1), False
         self._task, self._watch = task, watch
         self._hook = task_module.register_forward_hook(lambda _module, _args, outputs: self._compare(outputs))
 
     @contextlib.contextmanager
-    def micro(self, *, last: bool) -> Generator[None]:
+    def accumulate(self, *, last: bool) -> Generator[None]:
         """Where a layer's activations were cut otherwise than its parameters, their gradient is a part still to be summed."""
         yield
         if last:
@@ -86,8 +86,10 @@ class CutLayers(Plain):
             sum_(square, self.world)
         return torch.sqrt(square[0] + torch.square(same.to(square)))
 
-    def one_model(self) -> None:
+    def synchronize(self, *, at_once: bool = False) -> None:
         """The same arithmetic on the same numbers: if the copies differ by more than rounding, it was not the same."""
+        if not at_once:
+            return
         for name, parameter in self._model.named_parameters():
             if _is_cut(parameter):
                 continue
@@ -106,14 +108,14 @@ class CutLayers(Plain):
     def _compare(self, outputs: Any) -> None:
         """After the first forward pass: the outputs are whole and the same everywhere, or the plan is not complete."""
         self._hook.remove()
-        found = list(_tensors(outputs))
-        if any(isinstance(tensor, DTensor) for tensor in found):
+        tensors = list(_tensors(outputs))
+        if any(isinstance(tensor, DTensor) for tensor in tensors):
             raise RunFailed(
                 f"{self._task.name}: sharding=tensor gave outputs that are DTensors; let the last layer of tensor_plan give plain "
                 "tensors (use_local_output=True) that are whole (output_layouts=Replicate())",
                 kind="mismatch",
             )
-        mine = torch.stack([_print(tensor) for tensor in found]).to(self.world.device)
+        mine = torch.stack([_print(tensor) for tensor in tensors]).to(self.world.device)
         with self._watch.aside():
             rows = gather(mine, self.world)
             self.world.sent.add(mine.nbytes)
@@ -133,7 +135,10 @@ class CutLayers(Plain):
             if _is_cut(parameter)
         )
         local = sum(_local(parameter).numel() for parameter in self._model.parameters())
-        return {"cut": dict(sorted(cut.items())), "parameters": {"rank": local, "model": self.num_parameters()}}
+        return {
+            "cut": dict(sorted(cut.items())),
+            "parameters": {"rank": local, "model": num_parameters(self._model, self.in_parts)},
+        }
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
@@ -198,9 +203,9 @@ def _shared(model: torch.nn.Module) -> list[list[str]]:
 
 def _still_shared(model: torch.nn.Module, shared: list[list[str]], task: Task) -> None:
     """A layer gets new parameters when it is cut, and those of others stay: weights that were one would be two from there on."""
-    found = dict(model.named_parameters(remove_duplicate=False))
+    parameters = dict(model.named_parameters(remove_duplicate=False))
     for group in shared:
-        if len({id(found[name]) for name in group}) > 1:
+        if len({id(parameters[name]) for name in group}) > 1:
             raise RunFailed(
                 f"{task.name}: sharding=tensor cannot cut {' and '.join(group)}, which share one weight: leave both out of tensor_plan",
                 kind="mismatch",

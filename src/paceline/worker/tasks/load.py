@@ -23,7 +23,7 @@ from paceline.worker.tasks.task import Task, users_code, usual_forward, usual_lo
 REQUIRED = ("model", "train_data", "test_data")
 OPTIONAL = ("forward", "loss", "score", "collate")
 # Names that a file may well use for something of its own: taken only with these parameters, and never by guess.
-CAREFUL = {"augment": ("batch", "keys"), "units": ("model",), "tensor_plan": ("model",)}
+CAREFUL = {"augment": ("batch", "keys"), "units": ("model",), "tensor_plan": ("model",), "optimizer": ("model", "lr")}
 _MISSING = inspect.Parameter.empty
 
 

@@ -23,7 +23,7 @@ Sums = dict[str, tuple[Any, Any]]  # score name -> (sum, count)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Three functions the user must give and seven they may."""
+    """Three functions the user must give and eight they may."""
 
     name: str
     model: Callable[[], torch.nn.Module]
@@ -36,6 +36,9 @@ class Task:
     augment: Callable[[Any, torch.Tensor], Any] | None = None  # (training batch, a random key for each sample) -> batch
     units: Callable[[torch.nn.Module], list[torch.nn.Module]] | None = None  # repeated blocks, for fsdp and remat
     tensor_plan: Callable[[torch.nn.Module], dict[str, Any]] | None = None  # module -> style, for sharding=tensor
+    optimizer: Callable[[torch.nn.Module, float], torch.optim.Optimizer] | None = (
+        None  # (model, lr), for optimizer=task
+    )
     better: str | None = None
     source: Path | None = None
 

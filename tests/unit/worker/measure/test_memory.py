@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import torch._dynamo  # the first optimizer would: it sets an environment variable, and a test must not
 
+from made_step import WORLD, step_parts
 from paceline.spec.run import Spec
 from paceline.worker.measure.allocator import Malloc, host_memory
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.memory import Memory, resident
 from paceline.worker.measure.tally import Tally
-from paceline.worker.sharding.replicate import Replicated
-from paceline.worker.sharding.task_module import TaskModule
-from paceline.worker.step import EagerStep, StepInput
+from paceline.worker.optim import build as optim
+from paceline.worker.step.description import StepDescription
+from paceline.worker.step.eager import EagerStep
+from paceline.worker.step.input import StepInput
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
-from paceline.worker.transform import optim
 from paceline.worker.transform.precision import Arithmetic
-from paceline.worker.transform.schedule import Rate
-from paceline.worker.update import Update
-from paceline.worker.world.join import World
 
 WIDE, DEEP, BATCH = 512, 1024, 64
-WORLD = World(rank=0, size=1, local_rank=0, host="here", device=torch.device("cpu"), backend="gloo")
 
 
 def model() -> torch.nn.Module:
@@ -40,21 +38,11 @@ NUMBERS = WIDE * DEEP + DEEP + DEEP * 10 + 10
 def eager_step(
     net: torch.nn.Module, task: Task, optimizer: torch.optim.Optimizer, watch: Stopwatch, *, accumulate: int
 ) -> EagerStep:
-    replicas, lr = Replicated(net, WORLD), optimizer.param_groups[0]["lr"]
-    update = Update(optimizer, replicas, lambda _: Rate(lr), clip=None, scale=None)
-    numbers = Arithmetic(Spec(task="features"), WORLD.device, None)
-    return EagerStep(
-        TaskModule(net, task),
-        task,
-        update,
-        replicas,
-        numbers,
-        watch,
-        num_ranks=1,
-        batch=BATCH,
-        accumulate=accumulate,
-        largest=float,
-    )
+    spec = Spec(task="features", batch=BATCH, accumulate=accumulate)
+    parts = step_parts(net, spec, task=task, optimizer=optimizer)
+    arithmetic = Arithmetic(spec, WORLD.device, None)
+    description = StepDescription(task, arithmetic, in_one_piece=accumulate == 1)
+    return EagerStep(replace(parts, description=description, watch=watch))
 
 
 def looked_at(

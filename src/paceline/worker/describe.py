@@ -1,0 +1,96 @@
+"""The describe job: import a user's task and say what the parent must know before a launch. It trains nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from paceline.base.errors import BadInput
+from paceline.base.files import read_json, write_json
+from paceline.base.names import unknown
+from paceline.records.facts import DataFacts, TaskFacts
+from paceline.records.layout import RunDir
+from paceline.spec.settings import names
+from paceline.worker.optim.sparse import sparse_parameters
+from paceline.worker.sharding.tables import build_outline
+from paceline.worker.tasks.feed import make_feed
+from paceline.worker.tasks.load import Definition, find, source_digest, values_for
+from paceline.worker.tasks.task import Task, users_code, usual_score
+from paceline.worker.world.seed import seed_everything
+
+
+def describe(run: RunDir) -> None:
+    """Parameters, sizes, defaults, layers, the GPUs. Writes facts.json."""
+    asked: dict[str, Any] = read_json(run.request)
+    definition = find(asked["task"])
+    values = _checked(definition, asked)
+    task = definition.build(values, asked["data"])
+    seed_everything(asked["seed"])
+    model = build_outline(task) if asked.get("outline") else task.build_model()
+    facts = TaskFacts(
+        params=definition.params, values=values, defaults=definition.defaults, takes_data=definition.takes_data,
+        train=_data_facts(task, "train"), test=_data_facts(task, "test"),
+        num_parameters=sum(p.numel() for p in model.parameters()),
+        source_sha256=source_digest(definition.source) if definition.source else None,
+        knows_better=task.better is not None or task.score is usual_score, layers=_layers(model), capability=_capability(),
+        has_tensor_plan=task.tensor_plan is not None, num_sparse=len(sparse_parameters(model)),
+        num_tables=sum(isinstance(module, torch.nn.Embedding) for module in model.modules()),
+    )  # fmt: skip
+    write_json(run.facts, facts.plain())
+
+
+def _checked(definition: Definition, asked: dict[str, Any]) -> dict[str, Any]:
+    """The task's parameters with their values, or BadInput with every problem."""
+    known = [param.name for param in definition.params]
+    wrong = [unknown("setting or parameter", name, [*known, *names()]) for name in asked["params"] if name not in known]
+    values: dict[str, Any] = {}
+    for param in definition.params:
+        try:
+            values |= values_for((param,), asked["params"])
+        except ValueError as error:
+            wrong.append(str(error))
+    lacking = [param.name for param in definition.params if param.required and param.name not in asked["params"]]
+    wrong += [f"{definition.name}: parameter {name!r} has no default: give {name}=..." for name in lacking]
+    wrong += [
+        f"{definition.name}: its parameter {name!r} has the name of a setting, so it would never be given: rename it"
+        for name in known
+        if name in names()
+    ]
+    if asked["data"] is not None and not definition.takes_data:
+        wrong.append(f"{definition.name}: takes no data=; add a parameter `data` to it")
+    wrong += [
+        f"{definition.name}: its defaults name an {unknown('setting', key, names())}"
+        for key in definition.defaults
+        if key not in names()
+    ]
+    if wrong:
+        raise BadInput(wrong)
+    return values
+
+
+def _data_facts(task: Task, split: str) -> DataFacts:
+    what = f"{task.name}: {split}_data()"
+    with users_code(what, task.source):
+        data = task.train_data() if split == "train" else task.test_data()
+        feed = make_feed(data, what=what, collate=task.collate)
+    return DataFacts(feed.kind, feed.num)
+
+
+def _capability() -> tuple[int, int] | None:
+    """Of the GPUs here, the least: ranks are spread over all of them."""
+    if not torch.cuda.is_available():
+        return None
+    return min(torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count()))
+
+
+def _layers(model: torch.nn.Module) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "type": type(module).__name__,
+            "shapes": [list(p.shape) for p in module.parameters(recurse=False)],
+        }
+        for name, module in model.named_modules()
+        if not list(module.children())
+    ]

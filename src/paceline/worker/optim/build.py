@@ -1,0 +1,96 @@
+"""From the optimizer settings to torch's optimizer, and what it then says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from paceline.base.errors import RunFailed
+from paceline.spec.run import Spec
+from paceline.worker.optim.own import build_own
+from paceline.worker.optim.schedule import top_lr
+from paceline.worker.optim.sparse import refusal, sparse_parameters
+from paceline.worker.optim.table import RULES
+from paceline.worker.tasks.task import Task
+
+_WAYS = {
+    "single": {"foreach": False, "fused": False},
+    "foreach": {"foreach": True, "fused": False},
+    "fused": {"foreach": False, "fused": True},
+}
+
+
+class Joint(torch.optim.Optimizer):
+    """Several optimizers with one face, each for parameters of its own: Adam, and SparseAdam for tables with sparse gradients."""
+
+    def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
+        self.parts = list(parts)
+        self.defaults = self.parts[0].defaults
+        # The groups themselves, not copies: a rate that is set here is set in them.
+        self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+    @property
+    def state(self) -> dict[Any, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return {parameter: kept for part in self.parts for parameter, kept in part.state.items()}
+
+    def step(self, closure: Any = None) -> None:
+        for part in self.parts:
+            part.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for part in self.parts:
+            part.zero_grad(set_to_none)
+
+
+def build_optimizer(model: torch.nn.Module, spec: Spec, task: Task) -> torch.optim.Optimizer:
+    """As the settings say, or the task's own."""
+    if spec.optimizer == "task":
+        return build_own(task, model, top_lr(spec))
+    return build(model.parameters(), spec, sparse=sparse_parameters(model))
+
+
+def build(
+    parameters: Iterable[torch.nn.Parameter], spec: Spec, *, sparse: Collection[torch.nn.Parameter] = ()
+) -> torch.optim.Optimizer:
+    """`sparse`: those whose gradients are sparse. SGD takes them as they are; beside Adam there is torch's SparseAdam, which leaves
+    rows alone that no sample used."""
+    rows = {id(parameter) for parameter in sparse}
+    everything = list(parameters)
+    if not rows:
+        return _dense(everything, spec)
+    if why := refusal(spec):
+        raise RunFailed(why, kind="mismatch")
+    if spec.optimizer == "sgd":
+        return _dense(everything, spec)
+    dense = [parameter for parameter in everything if id(parameter) not in rows]
+    lazy = torch.optim.SparseAdam([p for p in everything if id(p) in rows], lr=top_lr(spec))
+    return Joint([_dense(dense, spec), lazy] if dense else [lazy])
+
+
+def _dense(parameters: list[torch.nn.Parameter], spec: Spec) -> torch.optim.Optimizer:
+    """`update` is given in words of its own, so torch decides nothing."""
+    assert spec.weight_decay != "auto" and spec.update != "auto"
+    common: dict[str, Any] = {"lr": top_lr(spec), "weight_decay": spec.weight_decay, **_WAYS[spec.update]}
+    return RULES[spec.optimizer].build(_kinds(parameters), spec, common)
+
+
+def _kinds(parameters: list[torch.nn.Parameter]) -> list[dict[str, Any]]:
+    """Parameters that are cut over ranks (DTensors) in a group of their own: torch cannot update both kinds in one call."""
+    kinds = [[p for p in parameters if hasattr(p, "placements") == cut] for cut in (False, True)]
+    return [{"params": kind} for kind in kinds if kind]
+
+
+def way(optimizer: torch.optim.Optimizer) -> str | None:
+    """How it runs, read from its groups, in the words of the setting; None where it has no such choice."""
+    groups = [group for group in optimizer.param_groups if "foreach" in group]
+    if not groups:  # SparseAdam alone has one way only, so no way was left out
+        return None
+    return "fused" if groups[0].get("fused") else "foreach" if groups[0]["foreach"] else "single"
+
+
+def classes(optimizer: torch.optim.Optimizer) -> dict[str, str]:
+    """Whose arithmetic it is, for the record: torch's class, and the one for sparse gradients where there is one beside it."""
+    names = [type(part).__name__ for part in (optimizer.parts if isinstance(optimizer, Joint) else [optimizer])]
+    return dict(zip(("class", "sparse"), names, strict=False))

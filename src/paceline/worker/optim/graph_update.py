@@ -1,0 +1,166 @@
+"""An optimizer's update as a part of a graph, group by group: on its own state, with every number that changes in a tensor.
+
+A number would become a constant of the graph, so a schedule would not move it. The optimizer itself is left as it is and takes
+the steps that run eagerly: both work on the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from paceline.base.errors import RunFailed
+from paceline.worker.optim.own import traced_step
+from paceline.worker.optim.rates import RateInTensors, Rates
+from paceline.worker.optim.rule import Formula, Group, HostNumbers, Tensors, UpdateRule
+from paceline.worker.optim.schedule import Rate
+from paceline.worker.optim.table import rule_of
+
+
+@dataclass(slots=True)
+class _Group:
+    """The parameters of one group that got a gradient in the first step, and how they are updated."""
+
+    group: Group
+    parameters: list[torch.nn.Parameter]
+    states: list[dict[str, Any]]
+    rate: RateInTensors
+    rule: UpdateRule | None  # None: a task's own class, whose step() is traced
+    host: HostNumbers | None = field(default=None)
+
+    def state(self) -> dict[str, Tensors]:
+        """The optimizer's own, which its first step has made; counters of steps where the weights are, and as exact as they."""
+        for state, weight in zip(self.states, self.parameters, strict=True):
+            if isinstance(state.get("step"), torch.Tensor) or (self.rule is not None and "step" in state):
+                dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
+                state["step"] = torch.as_tensor(state["step"]).to(device=weight.device, dtype=dtype)
+        names = [name for name, value in self.states[0].items() if isinstance(value, torch.Tensor)]
+        return {name: [state[name] for state in self.states] for name in names}
+
+    def needs_host(self) -> None:
+        """On a CPU; see `HostNumbers`."""
+        weight = self.parameters[0]
+        if self.rule is not None and self.rule.host_numbers is not None and weight.device.type == "cpu":
+            dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
+            self.host = self.rule.host_numbers(self.group, self.states, dtype)
+
+
+class GraphUpdate:
+    """What the graphs of a step know of the optimizer. Made after its first step, when the state and the gradients are there."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, rates: Rates, *, asked: str) -> None:
+        self._optimizer, self._rates, self._asked = optimizer, rates, asked
+        self._groups = self._trained()
+        self.parameters = [parameter for group in self._groups for parameter in group.parameters]
+        self._last: Rate | None = None
+        self._is_read = False
+
+    def _trained(self) -> list[_Group]:
+        """A graph updates the parameters that have a gradient, as the optimizer would."""
+        rule, groups = rule_of(self._optimizer), list[_Group]()
+        for group, factor in zip(self._optimizer.param_groups, self._rates.factors, strict=True):
+            parameters: list[torch.nn.Parameter] = [p for p in group["params"] if p.grad is not None]
+            if not parameters:
+                continue
+            if any(p.grad is not None and p.grad.layout != torch.strided for p in parameters):
+                raise RunFailed(
+                    f"{self._asked}: a parameter has sparse gradients, whose size changes from step to step, which a graph cannot "
+                    "hold: use graph_of=model, or a table with sparse=False",
+                    kind="mismatch",
+                )
+            if rule is not None and (option := rule.unknown_option(group)) is not None:
+                raise RunFailed(
+                    f"{self._asked}: the task's optimizer has {option}, which the update in a graph does not know: use "
+                    "graph_of=model, or graph=eager",
+                    kind="mismatch",
+                )
+            rate = RateInTensors(group, parameters[0], factor=factor, moves_beta=self._rates.moves_beta)
+            groups.append(_Group(group, parameters, [self._optimizer.state[p] for p in parameters], rate, rule))
+        if not groups:
+            raise RunFailed(f"{self._asked}: no parameter had a gradient in the first step", kind="mismatch")
+        kinds = {(p.dtype, p.device, hasattr(p, "placements")) for group in groups for p in group.parameters}
+        if len(kinds) > 1:
+            raise RunFailed(f"{self._asked}: the model has parameters of several kinds", kind="mismatch")
+        return groups
+
+    @property
+    def is_own(self) -> bool:
+        """The class is the task's own: its step() is traced, and must be compared with what it does untraced."""
+        return any(group.rule is None for group in self._groups)
+
+    # ---- in a traced graph ----
+
+    def tensors(self) -> list[dict[str, Any]]:
+        """What the graph works on beside weights and gradients, for each group."""
+        for group in self._groups:
+            group.needs_host()
+        return [
+            {"state": group.state(), "rate": {**group.rate.tensors, **(group.host.tensors if group.host else {})}}
+            for group in self._groups
+        ]
+
+    def __call__(self, weights: Tensors, gradients: Tensors, tensors: list[dict[str, Any]]) -> None:
+        """Inside the graph: weights and state, changed in place."""
+        start = 0
+        for group, given in zip(self._groups, tensors, strict=True):
+            stop = start + len(group.parameters)
+            self._formula(group)(weights[start:stop], gradients[start:stop], given["state"], given["rate"])
+            start = stop
+
+    def _formula(self, group: _Group) -> Formula:
+        if group.rule is not None:
+            return group.rule.formula(group.group)
+        return traced_step(self._optimizer, group.group, group.states, asked=self._asked, rate_moves=self._rates.moves)
+
+    # ---- in a recording of kernels ----
+
+    def captured(self) -> Callable[[Tensors], None]:
+        """gradients -> weights and state, changed in place by torch's own functions, without a look at any value."""
+        updates: list[tuple[int, Callable[[Tensors], None]]] = []
+        for group in self._groups:
+            if group.rule is None:
+                raise RunFailed(
+                    f"{self._asked}: the task's optimizer is a {type(self._optimizer).__name__}, and a recording holds torch's own update "
+                    "rules only: use graph=compile, or graph=eager",
+                    kind="mismatch",
+                )
+            rate = group.rate.tensors
+            updates.append(
+                (len(group.parameters), group.rule.captured(group.group, list(group.parameters), group.states, rate))
+            )
+
+        def update(gradients: Tensors) -> None:
+            start = 0
+            for num, one in updates:
+                one(gradients[start : start + num])
+                start += num
+
+        return update
+
+    # ---- before each run of the graph ----
+
+    def advance(self) -> None:
+        """Rates filled in where they changed, numbers of the host computed."""
+        rate = self._rates.current
+        if rate is not None and rate != self._last:
+            for group in self._groups:
+                group.rate.fill(rate)
+            self._last = rate
+        for group in self._groups:
+            if group.host is not None:
+                if not self._is_read:
+                    group.host.read_steps()
+                group.host.advance()
+        self._is_read = True
+
+    def forget(self) -> None:
+        """Steps were made outside of the graph, or the state was put back: what is remembered of it is read anew."""
+        self._is_read, self._last = False, None
+
+
+def total_norm(gradients: Tensors) -> torch.Tensor:
+    """As the eager step takes it."""
+    return torch.nn.utils.get_total_norm(gradients)

@@ -1,0 +1,83 @@
+"""An optimizer that a task brings along: `optimizer(model, lr)`, with its own groups, and perhaps a class of its own.
+
+A class that torch has is computed by our formulas inside a graph; any other one's `step()` is traced as it stands, which works where it
+is made of tensor operations alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+
+from paceline.base.errors import RunFailed
+from paceline.worker.optim.rule import Formula, Group, Rate, Tensors
+from paceline.worker.tasks.task import Task, users_code
+
+_LOST = (
+    "{asked}: {name}.step() keeps {what} outside of tensors, which a graph would hold for ever: keep it in a tensor, or use "
+    "graph_of=model"
+)
+
+
+def build_own(task: Task, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:
+    """What the task returns, if it is an optimizer of just this model's parameters."""
+    assert task.optimizer is not None
+    with users_code(f"{task.name}: optimizer(model, lr)", task.source):
+        optimizer = task.optimizer(model, lr)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise RunFailed(
+            f"{task.name}: optimizer(model, lr) returned a {type(optimizer).__name__}, not a torch.optim.Optimizer",
+            kind="task",
+        )
+    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    given = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    strange = given - {id(parameter) for parameter in model.parameters()}
+    if strange or not trained <= given:
+        what = f"{len(strange)} that are not the model's" if strange else f"not {len(trained - given)} of the model's"
+        raise RunFailed(
+            f"{task.name}: optimizer(model, lr) was given a model with {len(trained)} trained parameters, and updates {what}: build it "
+            "from model.parameters(), and freeze what should not be trained (requires_grad=False)",
+            kind="task",
+        )
+    return optimizer
+
+
+def traced_step(
+    optimizer: torch.optim.Optimizer, group: Group, states: list[dict[str, Any]], *, asked: str, rate_moves: bool
+) -> Formula:
+    """`step()` of a copy whose parameters are the graph's. `rate_moves`: the rate is a tensor then; otherwise a number, which every
+    optimizer takes."""
+
+    def update(weights: Tensors, gradients: Tensors, state: dict[str, Tensors], rate: Rate) -> None:
+        copy: Any = object.__new__(type(optimizer))
+        vars(copy).update(vars(optimizer))
+        copy.param_groups = [{**group, "params": weights, "lr": rate["lr"] if rate_moves else group["lr"]}]
+        copy.state = defaultdict(dict)
+        for index, (weight, gradient) in enumerate(zip(weights, gradients, strict=True)):
+            weight.grad = gradient
+            own = {name: value for name, value in states[index].items() if not isinstance(value, torch.Tensor)}
+            copy.state[weight] = {**own, **{name: tensors[index] for name, tensors in state.items()}}
+        before = _plain(copy)
+        step: Any = type(optimizer).step
+        getattr(step, "__wrapped__", step)(
+            copy
+        )  # torch hangs its profiler around it, whose marks are no part of a graph
+        if lost := [name for name, value in _plain(copy).items() if before.get(name) != value]:
+            raise RunFailed(_LOST.format(asked=asked, name=type(optimizer).__name__, what=lost[0]), kind="mismatch")
+        for index, weight in enumerate(weights):
+            weight.grad = None
+            for name, tensors in state.items():
+                if copy.state[weight][name] is not tensors[index]:  # it put another tensor in its place
+                    tensors[index].copy_(copy.state[weight][name])
+
+    return update
+
+
+def _plain(copy: Any) -> dict[str, Any]:
+    """Every value of its groups and states that is no tensor, by name."""
+    rows = {f"group[{name!r}]": value for name, value in copy.param_groups[0].items() if name != "params"}
+    for index, own in enumerate(copy.state.values()):
+        rows |= {f"state[{index}][{name!r}]": value for name, value in own.items()}
+    return {name: value for name, value in rows.items() if not isinstance(value, torch.Tensor)}

@@ -1,0 +1,101 @@
+"""A whole step as one CUDA graph: every kernel of a step recorded once and started with one call from then on.
+
+Launching a small kernel takes the host longer than the GPU takes to run it, so a small model's step is mostly launches. A
+recording knows addresses, not values: what changes from step to step is in tensors that stay where they are.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+
+from paceline.base.errors import PacelineError, RunFailed
+from paceline.worker.measure.compiles import Compiles
+from paceline.worker.measure.tally import Tally
+from paceline.worker.optim.graph_update import GraphUpdate
+from paceline.worker.step import clip
+from paceline.worker.step.executor import StepParts
+from paceline.worker.step.input import StepInput
+from paceline.worker.step.recording import Recorder
+from paceline.worker.step.single_graph import GraphBuffers, SingleGraphStep
+from paceline.worker.tasks.task import sentence
+from paceline.worker.transform.graph import USUALLY, code_line, tensors
+from paceline.worker.transform.side_effects import steady
+
+
+class CapturedStep(SingleGraphStep):
+    """The first three steps are ordinary ones on the stream that is then recorded: libraries make what they need for it there, and
+    so the recording holds nothing but the step. A recording runs nothing: the step it was made of is made by its first replay.
+    """
+
+    word, asked = "captured", "graph=captured"
+    num_first = 3  # as torch's own guide has it
+
+    _graph: torch.cuda.CUDAGraph | None = None
+    _static: Sequence[torch.Tensor] = ()
+
+    def __init__(self, parts: StepParts, compiles: Compiles) -> None:
+        super().__init__(parts, compiles)
+        self.recorder = Recorder(next(parts.task_module.parameters()).device)
+
+    def _ordinary(self, step_input: StepInput, tally: Tally) -> None:
+        self.recorder.aside(lambda: super(CapturedStep, self)._ordinary(step_input, tally))
+
+    def make(self, update: GraphUpdate, graph_buffers: GraphBuffers, batch: Any, num: int) -> None:
+        change = update.captured()
+        own = _pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, batch)
+        self._static = tensors(own)
+        batches, description, state = self._batches, self.parts.description, self.parts.state
+
+        def body() -> None:
+            """A step as `EagerStep` makes it alone. Gradients are made anew in it, so nothing has to be zeroed."""
+            given = own if batches is None else batches.batch(batches.tensors)
+            outputs = description.outputs(self.task_module, given)
+            loss = description.loss(outputs, given, num)
+            sums = description.sums(loss, outputs, given, num)
+            with torch.no_grad():
+                graph_buffers.sums.add_(graph_buffers.rows(sums))
+            description.divided(loss, state.unit).backward()
+            with torch.no_grad():
+                gradients = [parameter.grad for parameter in update.parameters if parameter.grad is not None]
+                change(clip.clipped(gradients, state.clips, self.parts.update.clip))
+
+        try:
+            with steady(self.task_module, self.asked):
+                self._graph = self.recorder.record(body)
+        except PacelineError:
+            raise
+        except Exception as error:
+            raise RunFailed(_refusal(error), kind="mismatch") from error
+
+    def run(self, batch: Any) -> None:
+        """Copying a batch to where the recording looks for it is a part of getting it."""
+        assert self._graph is not None
+        for static, tensor in zip(self._static, tensors(batch), strict=True):
+            static.copy_(tensor)
+        self.begins()
+        self._graph.replay()
+
+    def close(self) -> None:
+        """A recording goes with its step."""
+
+    @property
+    def is_made(self) -> bool:
+        return super().is_made and isinstance(self._graph, torch.cuda.CUDAGraph)
+
+
+def _refusal(error: BaseException) -> str:
+    """Of the error that broke the recording: ending a broken one raises another, which hides it."""
+    first, inner = error, error.__context__
+    while inner is not None:
+        if any(frame.name == "body" for frame in traceback.extract_tb(inner.__traceback__)):
+            first = inner
+        inner = inner.__context__
+    return (
+        f"graph=captured: the step cannot be recorded as one CUDA graph: {sentence(first)[:200]}{code_line(first)}: {USUALLY}, or waits "
+        "for the device in another way; use graph=eager, or graph=compile graph_of=model"
+    )

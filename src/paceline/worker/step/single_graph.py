@@ -1,0 +1,212 @@
+"""A whole step as one graph: batch, forward, loss, scores, backward and update, with nothing told apart inside. What compiling
+(`compiled.py`) and capturing (`captured.py`) have in common.
+
+The first steps are ordinary ones: they make the optimizer's state, and show which types flow and which parameters are trained. A
+graph has one shape: a batch of another (the short last one of an epoch) is an ordinary step too, on all ranks. Both are counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from paceline.base.errors import RunFailed
+from paceline.worker.measure.compiles import COMPILE, Compiles
+from paceline.worker.measure.tally import Sums, Tally
+from paceline.worker.optim.graph_update import GraphUpdate
+from paceline.worker.step.batches import GraphBatches, HostBatches
+from paceline.worker.step.eager import EagerStep
+from paceline.worker.step.executor import StepParts
+from paceline.worker.step.input import SamplePosition, StepInput
+from paceline.worker.transform.graph import Leaf, signature
+from paceline.worker.transform.side_effects import in_place, steady
+
+STEP = "step"
+_NOT_ALIKE = (
+    "{asked}: on several ranks every whole batch must have one shape, and this rank has got one of another: it would make an ordinary "
+    "step while the others run their graphs, and end with other bits; make batches alike, or use graph_of=model, or graph=eager"
+)
+
+
+class GraphBuffers:
+    """Loss and scores added up inside the graph, in a tensor that stays where it is."""
+
+    def __init__(self, names: Sequence[str], device: torch.device) -> None:
+        self.names = list(names)
+        self.sums = torch.zeros(len(self.names), 2, dtype=torch.float64, device=device)
+
+    def rows(self, values: Sums) -> torch.Tensor:
+        """Inside the graph. A plain number becomes a fill, not a copy from the host, which no graph may hold."""
+        numbers = [_double(value, self.sums.device) for name in self.names for value in values[name]]
+        return torch.stack(numbers).view(-1, 2)
+
+    def give(self) -> Sums:
+        """What was added up since the last time; on the device, without waiting for it."""
+        kept = self.sums.clone()
+        self.sums.zero_()
+        return {name: (kept[row, 0], kept[row, 1]) for row, name in enumerate(self.names)}
+
+
+def _double(value: Any, device: torch.device) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value.detach().to(device=device, dtype=torch.float64).reshape(())
+    return torch.full((), float(value), dtype=torch.float64, device=device)
+
+
+class SingleGraphStep(ABC):
+    """It fills the part `step` of the stopwatch and no other, in its ordinary steps as well; but for messages between ranks, which
+    stay `communication`. Where the training data lies on the device as tensors, it fetches its own batches."""
+
+    phases: tuple[str, ...] = (STEP,)
+    word: str
+    asked: str
+    num_first = 1  # ordinary steps before the graph is made
+    num_graphs = 1
+    batches_of: type[GraphBatches] | type[HostBatches] = GraphBatches
+    draws_on_host = True  # a graph of this kind cannot draw from torch's generator of the host
+
+    def __init__(self, parts: StepParts, compiles: Compiles) -> None:
+        self.parts, self.eager, self.compiles = parts, EagerStep(parts), compiles
+        self.watch, self.task_module = parts.watch, parts.task_module
+        self.num_eager = self.num_graph = 0
+        self._shape: tuple[int, tuple[Leaf, ...]] | None = None  # number of samples, and what they are in
+        self._num_global: int | None = None
+        self._tally: Tally | None = None
+        self._names: list[str] = []
+        self._graph_buffers: GraphBuffers | None = None
+        self._update: GraphUpdate | None = None
+        self._batches: GraphBatches | HostBatches | None = None
+        self.eager.phases = tuple(STEP if phase != "communication" else phase for phase in self.eager.phases)
+        parts.state.on_put_back.append(self._forget)
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        return self.eager.computed
+
+    def __call__(self, step_input: StepInput, tally: Tally) -> None:
+        """One micro-batch, or none: rules refuse more."""
+        position, batch = (step_input.position, None) if self.parts.data is not None else (None, None)
+        if position is None:
+            micro = list(step_input)
+            step_input = StepInput(iter(micro), None, step_input.num_global)
+            batch, num = micro[0][:2] if micro else (None, 0)
+            shape = (num, signature(batch, asked=self.asked))
+        else:
+            shape = (position.num, ())
+        if not self._fits(shape, step_input.num_global):
+            self.watch.switch(STEP)
+            self._ordinary(step_input, tally)
+            return
+        if self._graph_buffers is None:
+            self._make(position, batch, shape[0])
+        assert self._graph_buffers is not None and self._update is not None
+        if self._tally is not tally and self._tally is not None:
+            self._tally.take()
+        self._tally = tally
+        self.parts.update.advance()
+        self._update.advance()
+        if position is not None and self._batches is not None:
+            self.begins()
+            self._batches.follow(position)
+        self.run(batch)
+        tally.later(self._graph_buffers.give, shape[0])
+        self.num_graph += 1
+
+    def _fits(self, shape: tuple[int, tuple[Leaf, ...]], num_global: int | None) -> bool:
+        """Whether this step is the graph's; all ranks or none: the same update, compiled and not, differs in its last bits, and
+        they would train several models."""
+        if self._shape is None:
+            self._shape, self._num_global = shape, num_global  # of a full batch, unless the data is smaller than one
+        short = num_global != self._num_global
+        if shape != self._shape and not short and self.parts.sharding.reduces_over_ranks:
+            raise RunFailed(_NOT_ALIKE.format(asked=self.asked), kind="mismatch")
+        return shape == self._shape and not short and self.num_eager >= self.num_first and bool(shape[0])
+
+    def begins(self) -> None:
+        """From one graph to the next nothing ends: on a GPU each switch would be a mark in its queue."""
+        if self.watch.part != STEP:
+            self.watch.switch(STEP)
+
+    def _make(self, position: SamplePosition | None, batch: Any, num: int) -> None:
+        self.watch.switch(STEP)
+        optimizer = self.parts.state.optimizer
+        with self.compiles.making(graphs=self.num_graphs):
+            self._update = GraphUpdate(optimizer, self.parts.update.rates, asked=self.asked)
+            self._graph_buffers = GraphBuffers(self._names, self._update.parameters[0].device)
+            if position is not None and self.parts.data is not None:
+                self._batches = self.batches_of(self.parts.description.task, self.parts.data, position)
+                self._batches.follow(position)
+            optimizer.zero_grad(set_to_none=True)
+            self.make(self._update, self._graph_buffers, batch, num)
+
+    @abstractmethod
+    def make(self, update: GraphUpdate, graph_buffers: GraphBuffers, batch: Any, num: int) -> None:
+        """The graph, without a step being made."""
+
+    @abstractmethod
+    def run(self, batch: Any) -> None:
+        """One step; where the batch was fetched outside, the stopwatch is in the part `data` still."""
+
+    def _ordinary(self, step_input: StepInput, tally: Tally) -> None:
+        own = Tally()
+        with contextlib.nullcontext() if self._graph_buffers is not None else self.checked():
+            self.eager(step_input, own)
+        if own.num:
+            self._names = own.names
+        tally.merge(own)
+        self.num_eager += 1
+        if self._update is not None:
+            self._update.forget()
+
+    def _forget(self) -> None:
+        """A state was put back: what this step has fetched or read ahead belongs to another one."""
+        if self._update is not None:
+            self._update.forget()
+        if self._batches is not None:
+            self._batches.forget()
+        if self._graph_buffers is not None:
+            self._graph_buffers.sums.zero_()
+
+    @contextlib.contextmanager
+    def checked(self) -> Any:
+        """Around the ordinary steps before there is a graph: whether they do what it would not. Python is not there when a graph
+        runs: what it draws or counts would stay as it was."""
+        with in_place(self.task_module, self.asked), steady(self.task_module, self.asked, host=self.draws_on_host):
+            yield
+
+    def hidden_s(self) -> float:
+        return 0.0
+
+    def num_micro(self) -> int:
+        return 1
+
+    @property
+    def is_made(self) -> bool:
+        """The graph is there, and steps went through it."""
+        return self.num_graph > 0
+
+    def read_back(self) -> dict[str, Any]:
+        return {
+            "wrap": "none",
+            "graph": self.word if self.is_made else "eager",
+            "graph_of": STEP if self.is_made else None,
+        }
+
+    def num_made(self) -> int | None:
+        return self.compiles.num
+
+    def finish(self) -> dict[str, Any] | None:
+        return {
+            "of": STEP,
+            **self.compiles.counts(),
+            "compile_s": self.watch.spent(COMPILE),
+            "eager_steps": self.num_eager,
+        }
+
+    @abstractmethod
+    def close(self) -> None:
+        """On every way out."""

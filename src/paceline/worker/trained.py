@@ -1,0 +1,52 @@
+"""A run's trained model in any process: its task, its weights, its test scores. No world, no sharding, no optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import torch
+
+from paceline.base.errors import BadInput
+from paceline.base.files import read_json
+from paceline.records.layout import RunDir
+from paceline.spec.run import Spec
+from paceline.worker.evaluate import evaluate_alone
+from paceline.worker.measure.tally import Tally
+from paceline.worker.resilience.weights import restore
+from paceline.worker.sharding.task_module import TaskModule
+from paceline.worker.shared_data import load_split
+from paceline.worker.tasks.load import load_task
+from paceline.worker.transform.precision import Arithmetic, dtype, entrance
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """`task_module`: the task's forward around the model, in evaluation mode, on the CPU."""
+
+    spec: Spec
+    task_module: TaskModule
+
+    @property
+    def model(self) -> torch.nn.Module:
+        return self.task_module.model
+
+    def evaluate(self) -> Tally:
+        """The run's own test set, each sample once, in this process."""
+        feed = load_split(self.spec, self.task_module.task, "test", torch.device("cpu"))
+        arithmetic = Arithmetic(self.spec, torch.device("cpu"), None)
+        return evaluate_alone(self.task_module, feed, arithmetic, batch=self.spec.test_batch)
+
+
+def load_trained(run_dir: str | PathLike[str]) -> Trained:
+    run = RunDir(Path(run_dir))
+    if not run.weights.exists():
+        raise BadInput(f"{run.path}: no trained weights in it (a run that completed leaves {run.weights.name})")
+    if not run.finished or read_json(run.result).get("outcome") != "completed":
+        raise BadInput(f"{run.path}: the run did not complete, so its weights are no result")
+    spec = Spec.model_validate(read_json(run.spec))
+    task = load_task(spec.task, spec.params, spec.data)
+    model = task.model().to(dtype(spec))
+    restore(model, run.weights)
+    return Trained(spec, TaskModule(model.eval(), task, entrance(spec, torch.device("cpu"))))

@@ -1,0 +1,66 @@
+"""Seeds, set in one place: the same weights on every rank, then a stream of its own for each rank (dropout). Nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Generator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def mixed(seed: int, rank: int) -> int:
+    """A run's seed for one rank; rank 0 and a one-process run have the same."""
+    return (seed + 1_000_003 * rank) % 2**32
+
+
+def seed_everything(seed: int, *, rank: int = 0) -> None:
+    """Rank 0 and a one-process run draw the same stream; other ranks another, so that their dropout masks differ."""
+    own = mixed(seed, rank)
+    random.seed(own)
+    np.random.seed(own)
+    torch.manual_seed(own)
+
+
+def fresh() -> None:
+    """After a fork: streams from the system's own randomness, as a started process has them. A GPU's begins with a fixed seed."""
+    random.seed()
+    np.random.seed()
+    torch.default_generator.seed()
+
+
+@contextlib.contextmanager
+def kept(device: torch.device) -> Generator[None]:
+    """What is drawn inside leaves the streams as they were: for a look at the model that is no part of the training."""
+    plain, of_numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        try:
+            yield
+        finally:
+            random.setstate(plain)
+            np.random.set_state(of_numpy)
+
+
+def random_states(device: torch.device) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """All global streams as they stand: tensors, and plain values beside them."""
+    _, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
+    version, words, next_gauss = random.getstate()
+    tensors = {
+        "torch": torch.get_rng_state(),
+        "numpy": torch.from_numpy(np.asarray(keys, dtype=np.int64)),
+        "python": torch.tensor(words, dtype=torch.int64),
+        **({"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}),
+    }
+    return tensors, {"numpy": [int(place), int(has_gauss), float(gauss)], "python": [version, next_gauss]}
+
+
+def set_random_states(device: torch.device, tensors: Mapping[str, torch.Tensor], values: Mapping[str, Any]) -> None:
+    torch.set_rng_state(tensors["torch"].cpu())
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(tensors["cuda"].cpu(), device)
+    place, has_gauss, gauss = values["numpy"]
+    np.random.set_state(("MT19937", tensors["numpy"].cpu().numpy().astype(np.uint32), place, has_gauss, gauss))
+    version, next_gauss = values["python"]
+    random.setstate((version, tuple(tensors["python"].tolist()), next_gauss))
