@@ -19,7 +19,9 @@ CLEAN = {
     "commands/run.py": '"""Use case."""\nfrom paceline.base import files\nimport paceline.launch.supervise\n\nX = files.write_text\n',
     "worker/jobs.py": '"""Jobs."""\nimport torch\nfrom paceline.worker.world import env\n\nUSED = (torch, env)\n',
     "worker/world/env.py": '"""Rank."""\nimport os\n\n\ndef rank():\n    return os.environ["RANK"]\n',
-    "worker/world/seed.py": '"""Seed."""\nimport torch\n\n\ndef seed(n):\n    torch.manual_seed(n)\n    torch.backends.cudnn.benchmark = False\n',
+    "worker/world/seed.py": (
+        '"""Seed."""\nimport torch\n\n\ndef seed(n):\n    torch.manual_seed(n)\n    torch.backends.cudnn.benchmark = False\n'
+    ),
     "worker/resilience/weights.py": '"""Tensors."""\nfrom safetensors.torch import save_file\n\nUSED = save_file\n',
 }
 

@@ -551,9 +551,7 @@ def test_what_depends_on_a_number_is_broken_or_refused() -> None:
     broken.train((16, 16))
     found = broken.step.finish()
     line = Exits.forward.__code__.co_firstlineno + 2
-    assert found is not None and found["break_reasons"] == [
-        f"Data-dependent branching (test_graphs.py, line {line})"
-    ]
+    assert found is not None and found["break_reasons"] == [f"Data-dependent branching (test_graphs.py, line {line})"]
     for kind in ("export", "step"):
         with pytest.raises(RunFailed, match=rf"test_graphs\.py, line {line}, in forward") as failed:
             made(kind, Exits).train((16, 16))

@@ -1,0 +1,97 @@
+"""Train, copy the state out, train on, put it back, train on again: both ways must end with the same bits. For one rank or several."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from paceline.spec.run import Spec
+from paceline.worker.assemble import Parts, assemble
+from paceline.worker.loop import epoch_pieces, steps
+from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.progress import Progress
+from paceline.worker.shared_data import load_data
+from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.world.join import World
+
+NUM, BATCH = 44, 8  # a short last batch
+BEFORE, AFTER = (
+    8,
+    9,
+)  # steps: copied out in the middle of an epoch, and trained on through its end and the next one's beginning
+
+
+def network() -> torch.nn.Module:
+    """With running statistics, random numbers and a parameter that nothing uses."""
+    return torch.nn.Sequential(
+        torch.nn.Linear(6, 12), torch.nn.BatchNorm1d(12), torch.nn.ReLU(), torch.nn.Dropout(0.3), torch.nn.Linear(12, 4)
+    )
+
+
+def task(**more: Any) -> Task:
+    generator = torch.Generator().manual_seed(11)
+    x, y = torch.randn(NUM, 6, generator=generator), torch.randint(0, 4, (NUM,), generator=generator)
+    return Task("round trip", network, lambda: (x, y), lambda: (x, y), usual_forward, usual_loss, usual_score, **more)
+
+
+def spec_of(**asked: Any) -> Spec:
+    given: dict[str, Any] = {
+        "task": "features", "threads": 1, "device": "cpu", "batch": BATCH, "epochs": 5, "weight_decay": 0.0, "update": "single",
+        "lr": 0.01, "log_every": 3, **asked,
+    }  # fmt: skip
+    return Spec(**given)
+
+
+def assembled(spec: Spec, world: World, own: Task) -> Parts:
+    data = load_data(spec, own, rank=world.rank, local_rank=world.local_rank)
+    parts = assemble(spec, own, data, world, Stopwatch("startup"), (None, "not asked"))
+    parts.model.train()
+    return parts
+
+
+def advance(parts: Parts, progress: Progress, num: int) -> None:
+    """`num` steps from where the state stands, through the ends of epochs."""
+    position = parts.state.position
+    while num:
+        pieces = epoch_pieces(parts)
+        for num_global in itertools.islice(steps(parts, pieces, progress), num):
+            progress.after_step(position.epoch, num_global)
+            num -= 1
+        if position.in_epoch == len(pieces):
+            progress.mark(position.epoch)
+            position.epoch, position.in_epoch = position.epoch + 1, 0
+
+
+def round_trip(spec: Spec, world: World, own: Task, *, prepare: Any = None) -> dict[str, Any]:
+    """What the test compares: digests and weights of the two ways, and that they moved at all."""
+    parts = assembled(spec, world, own)
+    if prepare is not None:
+        parts = prepare(parts)
+    observe: Any = SimpleNamespace(write=lambda event: None)
+    progress = Progress(parts, observe)
+    advance(parts, progress, BEFORE)
+    kept = parts.state.copy_out()
+    first = kept.digest()
+    advance(parts, progress, AFTER)
+    straight = parts.state.copy_out()
+    parts.state.put_back(kept)
+    again = parts.state.digest()
+    advance(parts, progress, AFTER)
+    back = parts.state.copy_out()
+    different = [n for n in straight.tensors if not _same(straight.tensors[n], back.tensors.get(n))]
+    parts.step.close()
+    return {
+        "put back": first == again, "different": different + [n for n in straight.values if straight.values[n] != back.values[n]],
+        "equal": straight.digest() == back.digest(), "moved": first != straight.digest(), "step": parts.step.read_back(),
+        "iteration": straight.values["position"]["iteration"], "names": sorted(straight.tensors),
+    }  # fmt: skip
+
+
+def _same(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    """To the bit."""
+    if other is None:
+        return False
+    return one.contiguous().reshape(-1).view(torch.uint8).equal(other.contiguous().reshape(-1).view(torch.uint8))
