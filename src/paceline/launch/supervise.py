@@ -27,6 +27,7 @@ from paceline.records.events import Finished, read
 from paceline.records.gather import Ended, Exit
 from paceline.records.layout import RunDir
 from paceline.records.outcome import Outcome, failed
+from paceline.spec.axes.launchers import LAUNCHERS
 
 _MARK = "PACELINE_RUN"  # whatever a run starts inherits this, and is known by it even as nobody's child
 _TICK_S = 0.2
@@ -168,7 +169,7 @@ def supervise(
         first = supervise(replace(plan, processes=(plan.before,), before=None), run, timeout_s=timeout_s, tick=tick)
         if any(end.code != 0 for end in first.exits):
             return first
-    if plan.launcher != "local":  # its processes are its own to start: that is what is measured
+    if not LAUNCHERS[plan.launcher].forks_warm:  # its processes are its own to start: that is what is measured
         warm = None
     started: list[Child] = []
     running: dict[Child, Process] = {}

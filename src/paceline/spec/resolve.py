@@ -12,12 +12,14 @@ from pydantic import ValidationError
 from paceline.base.errors import BadInput
 from paceline.base.names import unknown
 from paceline.spec import settings, topology
+from paceline.spec.axes.graphs import GRAPHS
+from paceline.spec.axes.optimizers import OPTIMIZERS
 from paceline.spec.explain import problems
 from paceline.spec.host import Host
-from paceline.spec.rule import Known
-from paceline.spec.rules import check
-from paceline.spec.rules_graph import is_step, step_ways
-from paceline.spec.rules_messages import carrier
+from paceline.spec.rules.graph import updates_in_graph
+from paceline.spec.rules.messages import carrier
+from paceline.spec.rules.rule import Known
+from paceline.spec.rules.table import check
 from paceline.spec.run import Spec
 from paceline.spec.tasks import Param
 
@@ -76,7 +78,7 @@ def complete(spec: Spec, asked: Mapping[str, Any], known: Known) -> Spec:
         change["data"] = str(Path(spec.data).expanduser().resolve())
         change["data_stamp"] = _stamp(Path(change["data"]))
     if spec.weight_decay == "auto":
-        change["weight_decay"] = 0.01 if spec.optimizer == "adamw" else 0.0
+        change["weight_decay"] = OPTIMIZERS[spec.optimizer].weight_decay
     if spec.threads == "auto":
         change["threads"] = _threads(spec, host)
     if spec.cpus_per_task == "auto":
@@ -84,12 +86,12 @@ def complete(spec: Spec, asked: Mapping[str, Any], known: Known) -> Spec:
     if spec.device == "auto":
         change["device"] = _device(spec, host)
     if spec.graph_of == "auto":
-        change["graph_of"] = "step" if spec.graph == "captured" else "model"
+        change["graph_of"] = GRAPHS[spec.graph].usual_of
     if spec.update == "auto":
         # what torch itself would take; said here, so that the record has it
         change["update"] = "foreach" if change.get("device", spec.device) == "cuda" else "single"
-        if is_step(as_graph := spec.model_copy(update=change)):
-            change["update"] = step_ways(as_graph)[0]
+        if (as_graph := spec.model_copy(update=change)).is_step_graph:
+            change["update"] = updates_in_graph(as_graph)[0]
     if spec.messages == "auto":
         change["messages"] = carrier(spec.model_copy(update=change), asked, known)
     if spec.activate is not None:

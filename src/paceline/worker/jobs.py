@@ -15,7 +15,7 @@ from paceline.records.events import Applied, EventLog, Finished
 from paceline.records.facts import DataFacts, TaskFacts
 from paceline.records.layout import RunDir
 from paceline.records.split import STARTUP, worked
-from paceline.spec.rules_sharding import nbytes
+from paceline.spec.rules.sharding import nbytes
 from paceline.spec.run import Spec
 from paceline.spec.settings import names
 from paceline.worker.assemble import Parts, assemble, check, check_steps, read_back

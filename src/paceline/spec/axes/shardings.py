@@ -23,6 +23,7 @@ class ShardingTraits:
     waits_as: str | None = (
         None  # what waits for every rank in every step, in words: a rank without a sample would stop the others
     )
+    exchanges_activations: bool = False  # in the middle of the model
     lockstep: bool = False  # ranks meet inside the model: each must call it equally often
     # what it works with
     compiled_model: bool = False  # graph=compile graph_of=model
@@ -82,6 +83,7 @@ SHARDINGS: Mapping[str, ShardingTraits] = MappingProxyType(
                 has_dtensors=True,
                 needs_plan=True,
                 needs_peers=True,
+                exchanges_activations=True,
                 lockstep=True,
                 library="torch.distributed.tensor.parallel",
             ),
@@ -90,6 +92,7 @@ SHARDINGS: Mapping[str, ShardingTraits] = MappingProxyType(
                 cuts_tables=True,
                 needs_peers=True,
                 waits_as="a cut table",
+                exchanges_activations=True,
                 lockstep=True,
                 sparse_gradients=True,
             ),

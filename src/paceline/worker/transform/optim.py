@@ -74,6 +74,8 @@ def _dense(parameters: list[torch.nn.Parameter], spec: Spec) -> torch.optim.Opti
         case "rmsprop":
             del common["fused"]  # torch has none, and a rule refuses it
             return torch.optim.RMSprop(groups, momentum=spec.momentum, **common)
+        case _:
+            raise RunFailed(f"optimizer={spec.optimizer}: not built yet", kind="mismatch")
 
 
 def _kinds(parameters: list[torch.nn.Parameter]) -> list[dict[str, Any]]:
