@@ -104,10 +104,10 @@ def _left(started: Sequence[Child], running: Sequence[Child], run: RunDir) -> se
     """What lives of all that was started. The warm process adopts what its ranks leave behind, so it knows; otherwise everything on
     the machine is looked at."""
     families = {child.by for child in started if isinstance(child, Forked) and not child.by.gone}
-    found = {process for family in families for process in family.family()}
+    processes = {process for family in families for process in family.family()}
     if all(isinstance(child, Forked) and child.by in families for child in started):
-        return found
-    return {*found, *_family(running), *_orphans(run, {child.pid for child in started})}
+        return processes
+    return {*processes, *_family(running), *_orphans(run, {child.pid for child in started})}
 
 
 def _stop(started: Sequence[Child], running: Sequence[Child], run: RunDir) -> None:

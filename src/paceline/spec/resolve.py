@@ -38,33 +38,33 @@ def split(asked: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def check_values(asked: Mapping[str, Any]) -> list[str]:
     """Problems with the settings by themselves: types, ranges, two that exclude each other."""
-    found = [f"{a} and {b} were both given: {why}; give one" for a, b, why in _EITHER if a in asked and b in asked]
+    wrong = [f"{a} and {b} were both given: {why}; give one" for a, b, why in _EITHER if a in asked and b in asked]
     try:
         settings.Settings.model_validate(dict(asked))
     except ValidationError as error:
         for place, text in problems(error, known=settings.names()):
             value = asked[str(place[0])]
-            found.append(
+            wrong.append(
                 f"{place[0]}={value}: {text.replace(f'; got {value!r}', '')}"
             )  # the value stands there already
-    return found
+    return wrong
 
 
 def parameters(params: tuple[Param, ...], raw: Mapping[str, Any], *, task: str) -> tuple[dict[str, Any], list[str]]:
     """Every parameter with its value, and what is wrong with those that were given."""
-    found: list[str] = []
+    wrong: list[str] = []
     names = [param.name for param in params]
     for name in raw:
         if name not in names:
-            found.append(unknown(f"setting or parameter of {task}", name, [*names, *settings.names()]))
+            wrong.append(unknown(f"setting or parameter of {task}", name, [*names, *settings.names()]))
     values: dict[str, Any] = {}
     for param in params:
         try:
             if param.name in raw or param.type != "other":
                 values[param.name] = param.convert(raw[param.name]) if param.name in raw else param.default
         except ValueError as error:
-            found.append(str(error))
-    return values, found
+            wrong.append(str(error))
+    return values, wrong
 
 
 def complete(spec: Spec, asked: Mapping[str, Any], known: Known) -> Spec:
@@ -134,9 +134,9 @@ def resolve(
     source_sha256: str | None = None,
 ) -> Spec:
     """The complete spec, or BadInput with all that is wrong with it. `asked` holds settings only."""
-    found = check_values(asked)
-    if found:
-        raise BadInput(found)
+    wrong = check_values(asked)
+    if wrong:
+        raise BadInput(wrong)
     if asked.get("profile", "none") != "none" and not {"steps", "epochs"} & set(asked):
         asked = {**asked, "steps": PROFILE_STEPS}
     own = {name: value for name, value in defaults.items() if not _overruled(name, asked)}

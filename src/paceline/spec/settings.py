@@ -125,8 +125,13 @@ class Batching(Frozen):
         1,
         description="micro-batches a rank's share of a step is cut into; their gradients are summed before one update",
     )
-    test_batch: Count = Field(128, description="samples per rank in one evaluation batch; changes speed, never a score")
-    shuffle: bool = Field(True, description="a new sample order every epoch, the same at every world size")
+    test_batch: Count = Field(
+        128, description="samples per rank in one evaluation batch; changes speed, not which samples are scored"
+    )
+    shuffle: bool = Field(
+        True,
+        description="a new sample order every epoch, the same at every world size; false where the training data is a stream",
+    )
     workers: Annotated[int, Field(ge=0)] = Field(
         0,
         description="loader processes per rank for each of the two data sets, if it is a map-style Dataset; 0: load in the rank itself",
@@ -139,8 +144,8 @@ class Optim(Frozen):
     optimizer: Annotated[str, OneOf(OPTIMIZERS)] = Field("adam", description="update rule")
     update: Literal["auto", "single", "foreach", "fused"] = Field(
         "auto",
-        description="torch's way to run it: tensor by tensor, all at once, or one kernel; auto: foreach on a GPU, else single; "
-        "in a step's graph the one that works there",
+        description="torch's way to run the update: tensor by tensor, all at once, or one kernel; auto: foreach on a GPU, else "
+        "single; in a step's graph the one that it has",
     )
     lr: Positive = Field(
         1e-3, description="learning rate: of the first epoch, or the highest of a schedule that has one"
@@ -230,10 +235,13 @@ class Loop(Frozen):
     buffers: Literal["mean", "rank0"] = Field(
         "mean", description="how running statistics (BatchNorm) of the ranks become one model before any evaluation"
     )
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(123, description="seed of weights and sample order")
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
+        123, description="seed of weights and sample order; in a study each repeat adds one"
+    )
     log_every: Count = Field(100, description="iterations between two lines of loss and score, per rank")
     target: Real | None = Field(
-        None, description="score to reach on the test set; the record then holds the time it took"
+        None,
+        description="score to reach on the test set; it does not end the run, the record then holds the time it took",
     )
     profile: Literal["none", "inference", "training"] = Field(
         "none", description="look into `steps` batches operator by operator instead of training; never a timing"

@@ -99,9 +99,10 @@ def _takes_jobs(one: Partition) -> bool:
 
 
 def backends(seen: Seen) -> Iterator[Row]:
+    mpi = next(row.name for row in LAUNCHERS.values() if row.mpi_world and row.one_machine)
     asked: Mapping[str, dict[str, Any]] = {
         "gloo": {"on": "1x2"},
-        "mpi": {"on": "1x2", "launcher": "mpirun"},
+        "mpi": {"on": "1x2", "launcher": mpi},
         "nccl": {"device": "cuda"},
     }
     for name, words in asked.items():
