@@ -263,6 +263,7 @@ def main() -> None:
     asked = parser.parse_args()
     device = torch.device(asked.device)
     torch.manual_seed(0)
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False  # precision=fp32, as a run has it
     found = measure(asked.only, device, rounds=asked.rounds, quick=asked.quick)
     result = {
         "schema": 1, "what": "seconds of torch's way over seconds of ours, as compiled and recorded code: above 1 ours is quicker",

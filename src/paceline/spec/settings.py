@@ -173,6 +173,11 @@ class Optim(Frozen):
         description="longest gradient (norm over all parameters); a longer one is shortened to it before the update",
     )
 
+    @property
+    def moves_beta(self) -> bool:
+        """The schedule moves Adam's first beta too."""
+        return self.schedule == "onecycle" and OPTIMIZERS[self.optimizer].has_betas
+
 
 class Distributed(Frozen):
     """What each rank holds of the model, and how the ranks stay one model."""

@@ -19,12 +19,11 @@ def updates_in_graph(spec: Spec) -> tuple[str, ...]:
     if GRAPHS[spec.graph].own_formulas:
         return ("foreach",)
     optimizer = OPTIMIZERS[spec.optimizer]
-    moves_beta = optimizer.has_betas and spec.schedule == "onecycle"
-    return optimizer.captured_moving_beta if moves_beta else optimizer.captured_updates
+    return optimizer.captured_moving_beta if spec.moves_beta else optimizer.captured_updates
 
 
 def _never_tried(spec: Spec) -> bool:
-    """Ways that wrap the model (FSDP, DDP) around or inside this graph."""
+    """A graph of a model that is wrapped or cut in this way."""
     way, graph = SHARDINGS[spec.sharding], GRAPHS[spec.graph]
     alone = spec.topology.world_size == 1  # of several ranks another rule speaks
     return (
