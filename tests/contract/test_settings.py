@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,8 @@ from paceline.records.layout import RunDir
 from paceline.spec.run import Spec
 from paceline.spec.settings import Settings
 
-COUNTED = str(Path(__file__).parents[1] / "dist" / "counted.py")
+ROOT = Path(__file__).parents[2]
+COUNTED = str(ROOT / "tests" / "dist" / "counted.py")
 
 # Settings that can be shown together, in one run.
 TOGETHER: dict[str, Any] = {
@@ -105,6 +109,22 @@ def test_every_setting_has_a_row() -> None:
     assert all(name in APART[home] for name, home in BESIDE.items())
     for name, where in ELSEWHERE.items():
         assert (Path(__file__).parents[2] / where.partition(":")[0]).exists(), f"{name}: {where}"
+
+
+def test_the_page_of_settings_is_what_the_settings_say() -> None:
+    script = ROOT / "scripts" / "settings-page"
+    checked = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_files_the_page_names_exist() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    named = sorted(set(re.findall(r"`((?:[a-z]+/)+(?:[a-z_0-9]+\.py)?)`", page)))
+    missing = [path for path in named if not any((start / path).exists() for start in (ROOT, ROOT / "src/paceline"))]
+    ours = [
+        path for path in missing if not path.startswith(("job/", "events/", "logs/"))
+    ]  # those are of a run's folder
+    assert len(named) > 20 and not ours, f"docs/settings.md names files that do not exist: {', '.join(ours)}"
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
-from paceline.launch.plan import ABOUT
+from paceline.spec.axes.launchers import LAUNCHERS
 from paceline.spec.settings import Settings
 from paceline.spec.tasks import BUILTIN
 
@@ -66,8 +66,7 @@ def studies() -> HostBatches:
 
 
 def launchers() -> HostBatches:
-    valid = get_args(Settings.model_fields["launcher"].annotation)
-    return ["launcher", "what it is"], [[name, ABOUT[name]] for name in valid]
+    return ["launcher", "what it is"], [[row.name, row.about] for row in LAUNCHERS.values()]
 
 
 def schema() -> dict[str, Any]:

@@ -17,10 +17,11 @@ from paceline.launch.warm import Warm
 from paceline.records.facts import TaskFacts
 from paceline.records.layout import RunDir
 from paceline.spec import settings
+from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.host import COMPILERS, Host, here
 from paceline.spec.resolve import check_values, parameters, resolve, split
-from paceline.spec.rule import DataShape, Known
-from paceline.spec.rules_precision import NEED_FACTS
+from paceline.spec.rules.precision import NEED_FACTS
+from paceline.spec.rules.rule import DataShape, Known
 from paceline.spec.run import Spec
 from paceline.spec.tasks import BUILTIN, Param, task_file
 from paceline.study.execute import describe
@@ -76,7 +77,7 @@ class TaskDescriptions:
             with scratch() as folder:
                 self._found[key] = describe(
                     task, params, data=given.data, seed=given.seed, timeout_s=given.timeout, run=RunDir(folder / "describe"),
-                    outline=given.sharding == "embedding", warm=self.warm,
+                    outline=SHARDINGS[given.sharding].cuts_tables, warm=self.warm,
                 )  # fmt: skip
             self.seconds += time.monotonic() - began
         return self._found[key]

@@ -24,6 +24,7 @@ from paceline.records.layout import StudyDir
 from paceline.records.record import Record
 from paceline.spec import study as studies
 from paceline.spec import yaml
+from paceline.spec.axes.launchers import LAUNCHERS
 from paceline.spec.resolve import check_values, parameters, split
 from paceline.spec.settings import Settings
 from paceline.spec.study import StudyFile
@@ -163,7 +164,7 @@ def hold(what: Ready) -> Any:
 def _warm_up(warm: Warm | None, coming: list[PlannedRun]) -> None:
     """Begun while the study still plans. It imports on one core; meanwhile we do so on another, which later would be waited for:
     what the report needs. In the time of a run it would be in the run's way."""
-    if warm is None or warm.started or not any(planned.spec.launcher == "local" for planned in coming):
+    if warm is None or warm.started or not any(LAUNCHERS[planned.spec.launcher].forks_warm for planned in coming):
         return
     warm.start()
     from paceline.report import drawing

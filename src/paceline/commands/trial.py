@@ -20,7 +20,9 @@ from paceline.records.fingerprint import version
 from paceline.records.layout import RunDir
 from paceline.records.outcome import TRANSIENT
 from paceline.records.record import Record
+from paceline.spec.axes.graphs import GRAPHS
 from paceline.spec.run import Spec
+from paceline.spec.steps import num_steps
 from paceline.study.queued import once
 
 Way = dict[str, str]  # graph, graph_of, kernel
@@ -33,11 +35,12 @@ WORTH_S = 5.0
 def ways(graph: str, kernel: str, device: str) -> list[Way]:
     """Everything that may be tried for what was asked, eager first; which of them can be is for the rules."""
     kernels = ("torch", "fused") if kernel == "auto" else (kernel,)
-    graphs = [("eager", "model")]
+    graphs = [(graph, "auto")]
     if graph == "auto":
-        graphs += [("compile", "step"), *([("captured", "step")] if device == "cuda" else [])]
-    else:
-        graphs = [(graph, "auto")]
+        graphs = [(row.name, row.usual_of) for row in GRAPHS.values() if not row.is_graph]
+        graphs += [
+            (row.name, "step") for row in GRAPHS.values() if row.of_step and (device == "cuda" or not row.needs_cuda)
+        ]
     return [{"graph": g, "graph_of": of, "kernel": k} for g, of in graphs for k in kernels]
 
 
@@ -59,10 +62,10 @@ def _tried(plain: Spec, others: Sequence[Spec], run: Callable[[Spec, str], Recor
     if not first.completed:
         raise BadInput(f"graph=auto, kernel=auto: the trial of {FIRST_STEPS} steps failed: {first.why}")
     step_s = plain.batch / first["throughput"]
-    num = _num_steps(plain, first)
+    num = num_steps(plain, first.train["of"])
     steps = max(LEAST_STEPS, min(MOST_STEPS, math.ceil(_LOOK_S / step_s)))
     rows = [_row(plain, run(_short(plain, steps), "plain"))]
-    worth = [spec for spec in others if spec.graph == "eager" or num * step_s > WORTH_S]
+    worth = [spec for spec in others if not GRAPHS[spec.graph].is_graph or num * step_s > WORTH_S]
     rows += [_row(spec, run(_short(spec, steps), f"way{index}")) for index, spec in enumerate(worth)]
     return {"schema": 1, "steps": steps, "rows": rows, "num_train": first.train["of"]}
 
@@ -79,10 +82,6 @@ def _short(spec: Spec, steps: int) -> Spec:
     return spec.model_copy(update={**shorter, "warmup": 0, "sync_every": min(spec.sync_every, FIRST_STEPS // 3)})
 
 
-def _num_steps(spec: Spec, record: Record) -> int:
-    return spec.steps or math.ceil(record.train["of"] / spec.batch) * (spec.epochs or 1)
-
-
 def _row(spec: Spec, record: Record) -> dict[str, Any]:
     row: dict[str, Any] = _way(spec)
     if not record.completed or not record["throughput"]:
@@ -96,7 +95,7 @@ def _way(spec: Spec) -> Way:
 
 
 def _best(plain: Spec, others: Sequence[Spec], found: dict[str, Any]) -> tuple[Spec, dict[str, Any]]:
-    num = plain.steps or math.ceil(found["num_train"] / plain.batch) * (plain.epochs or 1)
+    num = num_steps(plain, found["num_train"])
     rows = [
         {**row, "run_s": row["compile_s"] + num * row["step_s"]} if "step_s" in row else row for row in found["rows"]
     ]

@@ -93,7 +93,7 @@ def sentence(spec: Spec) -> str:
 
 
 # Flags of Open MPI 4 (OMPI) and 5 (PRTE) as variables, so that one command serves both and MPICH, which reads none of them.
-MPI_ENV: dict[str, str | None] = {
+_MPI_ENV: dict[str, str | None] = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     # Bound to one core, a rank's threads and loader processes would share it.
@@ -103,3 +103,11 @@ MPI_ENV: dict[str, str | None] = {
     # A waiting rank gives its core away: busy-waiting loses on a machine that has anything else to do.
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }  # fmt: skip
+# Without it accelerate's ranks each train alone on a CPU (its --cpu would start only one).
+_ACCELERATE_ENV: dict[str, str | None] = {"ACCELERATE_USE_CPU": "true"}
+
+
+def environment(spec: Spec) -> dict[str, str | None]:
+    """Variables that a launcher's own ranks need, beside those that all ranks get."""
+    on_cpu = {"accelerate": _ACCELERATE_ENV} if spec.device == "cpu" else {}
+    return {"mpirun": _MPI_ENV, **on_cpu}.get(spec.inner, {})

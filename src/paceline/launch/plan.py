@@ -11,6 +11,7 @@ from paceline.base.registry import Registry
 from paceline.launch import dialect
 from paceline.records.layout import RunDir
 from paceline.records.outcome import Outcome
+from paceline.spec.axes import launchers
 from paceline.spec.run import Spec
 
 
@@ -63,31 +64,7 @@ class Launcher(Protocol):
     def last_words(self, log: str) -> Outcome | None: ...
 
 
-LAUNCHERS = Registry(
-    "launcher",
-    {
-        "local": "paceline.launch.local:Local",
-        "torchrun": "paceline.launch.torchrun:Torchrun",
-        "spawn": "paceline.launch.spawn:Spawn",
-        "accelerate": "paceline.launch.accelerate:Accelerate",
-        "mpirun": "paceline.launch.mpirun:Mpirun",
-        "slurm+torchrun": "paceline.launch.slurm.launchers:SlurmTorchrun",
-        "slurm+accelerate": "paceline.launch.slurm.launchers:SlurmAccelerate",
-        "slurm+mpirun": "paceline.launch.slurm.launchers:SlurmMpirun",
-        "slurm+srun": "paceline.launch.slurm.launchers:SlurmSrun",
-    },
-)
-ABOUT = {
-    "local": "our own processes on this machine, one log per rank, nothing between them and us",
-    "torchrun": "torch's own launcher (python -m torch.distributed.run); on several machines you start it on each (head=, machine=)",
-    "spawn": "one mother process that starts the ranks with torch.multiprocessing.spawn",
-    "accelerate": "accelerate launch; it only starts the processes (wrap=accelerate trains through it)",
-    "mpirun": "Open MPI 4 or 5, or MPICH, on this machine; needed by backend=mpi",
-    "slurm+torchrun": "an sbatch job in which srun starts torchrun on every machine",
-    "slurm+accelerate": "an sbatch job in which srun starts accelerate launch on every machine",
-    "slurm+mpirun": "an sbatch job in which mpirun starts the ranks on all machines",
-    "slurm+srun": "an sbatch job in which srun starts every rank itself",
-}
+LAUNCHERS = Registry("launcher", {name: row.target for name, row in launchers.LAUNCHERS.items()})
 
 
 # `python -m` puts the current folder first on the path: a user's own queue.py would break every rank.
@@ -121,12 +98,7 @@ def shared_env(spec: Spec) -> dict[str, str | None]:
     if spec.topology.machines == 1:
         # The host name of a laptop often resolves to an address it does not have; ranks of one machine need only loopback.
         env["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
-    if spec.inner == "accelerate" and spec.device == "cpu":
-        # Without it accelerate's ranks each train alone on a CPU (its --cpu would start only one).
-        env["ACCELERATE_USE_CPU"] = "true"
-    if spec.inner == "mpirun":
-        env |= dialect.MPI_ENV
-    return env
+    return env | dialect.environment(spec)
 
 
 def by_hand(spec: Spec, run: RunDir) -> tuple[dict[str, str | None], Process | None]:

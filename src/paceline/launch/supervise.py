@@ -27,6 +27,7 @@ from paceline.records.events import Finished, read
 from paceline.records.gather import Ended, Exit
 from paceline.records.layout import RunDir
 from paceline.records.outcome import Outcome, failed
+from paceline.spec.axes.launchers import LAUNCHERS
 
 _MARK = "PACELINE_RUN"  # whatever a run starts inherits this, and is known by it even as nobody's child
 _TICK_S = 0.2
@@ -103,10 +104,10 @@ def _left(started: Sequence[Child], running: Sequence[Child], run: RunDir) -> se
     """What lives of all that was started. The warm process adopts what its ranks leave behind, so it knows; otherwise everything on
     the machine is looked at."""
     families = {child.by for child in started if isinstance(child, Forked) and not child.by.gone}
-    found = {process for family in families for process in family.family()}
+    processes = {process for family in families for process in family.family()}
     if all(isinstance(child, Forked) and child.by in families for child in started):
-        return found
-    return {*found, *_family(running), *_orphans(run, {child.pid for child in started})}
+        return processes
+    return {*processes, *_family(running), *_orphans(run, {child.pid for child in started})}
 
 
 def _stop(started: Sequence[Child], running: Sequence[Child], run: RunDir) -> None:
@@ -168,7 +169,7 @@ def supervise(
         first = supervise(replace(plan, processes=(plan.before,), before=None), run, timeout_s=timeout_s, tick=tick)
         if any(end.code != 0 for end in first.exits):
             return first
-    if plan.launcher != "local":  # its processes are its own to start: that is what is measured
+    if not LAUNCHERS[plan.launcher].forks_warm:  # its processes are its own to start: that is what is measured
         warm = None
     started: list[Child] = []
     running: dict[Child, Process] = {}

@@ -82,11 +82,11 @@ class Resident:
         heard = False
         while not self.gone and self._said_something(0.0 if heard else seconds):
             heard = True
-            found = talk.receive(self._talk)
-            if found is None:
+            message = talk.receive(self._talk)
+            if message is None:
                 self._lost()
             else:
-                self._take(found[0])
+                self._take(message[0])
         return heard or self.gone
 
     def _said_something(self, seconds: float) -> bool:

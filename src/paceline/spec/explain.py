@@ -69,7 +69,7 @@ def problems(error: ValidationError, *, known: Iterable[str]) -> list[tuple[tupl
             continue
         folded.setdefault(place, []).append(_reason(item))
         values[place] = item["input"]
-    found: list[tuple[tuple[Any, ...], str]] = []
+    sentences: list[tuple[tuple[Any, ...], str]] = []
     for place, reasons in folded.items():
         text = " or ".join(dict.fromkeys(reasons)).replace(" or must be ", " or ")
         if place and place in values and not text.startswith("is required"):  # the whole file is no value to repeat
@@ -79,5 +79,5 @@ def problems(error: ValidationError, *, known: Iterable[str]) -> list[tuple[tupl
             ]
             close = nearest(str(values[place]), [option.split("'")[-1] for option in options], likeness=0.8)
             text += f"; did you mean {close!r}?" if close else ""
-        found.append((place, text))
-    return found
+        sentences.append((place, text))
+    return sentences

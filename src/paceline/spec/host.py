@@ -9,9 +9,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.spec.axes.launchers import LAUNCHERS
+
 COMPILERS = ("g++", "clang++", "c++")  # of our own kernels, in the order they are tried
-PROGRAMS = ("mpirun", "sbatch", "srun", *COMPILERS)
-PACKAGES = ("accelerate", "mpi4py", "torchao")
+PROGRAMS = frozenset({*COMPILERS, *(name for row in LAUNCHERS.values() for name in row.programs)})
+PACKAGES = frozenset({"mpi4py", "torchao", *(name for row in LAUNCHERS.values() for name in row.packages)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,9 @@ def installed(package: str) -> str | None:
 
 def mpi_flavour() -> str | None:
     """Each brings a program of its own that tells about it; they lie beside the mpirun that would be used."""
-    found = program("mpirun")
+    mpirun = program("mpirun")
     for name, teller in (("openmpi", "ompi_info"), ("mpich", "mpichversion")):
-        if found and shutil.which(teller, path=str(Path(found).parent)):
+        if mpirun and shutil.which(teller, path=str(Path(mpirun).parent)):
             return name
     return None
 

@@ -12,12 +12,14 @@ from pydantic import ValidationError
 from paceline.base.errors import BadInput
 from paceline.base.names import unknown
 from paceline.spec import settings, topology
+from paceline.spec.axes.graphs import GRAPHS
+from paceline.spec.axes.optimizers import OPTIMIZERS
 from paceline.spec.explain import problems
 from paceline.spec.host import Host
-from paceline.spec.rule import Known
-from paceline.spec.rules import check
-from paceline.spec.rules_graph import is_step, step_ways
-from paceline.spec.rules_messages import carrier
+from paceline.spec.rules.graph import updates_in_graph
+from paceline.spec.rules.messages import carrier
+from paceline.spec.rules.rule import Known
+from paceline.spec.rules.table import check
 from paceline.spec.run import Spec
 from paceline.spec.tasks import Param
 
@@ -36,33 +38,33 @@ def split(asked: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def check_values(asked: Mapping[str, Any]) -> list[str]:
     """Problems with the settings by themselves: types, ranges, two that exclude each other."""
-    found = [f"{a} and {b} were both given: {why}; give one" for a, b, why in _EITHER if a in asked and b in asked]
+    wrong = [f"{a} and {b} were both given: {why}; give one" for a, b, why in _EITHER if a in asked and b in asked]
     try:
         settings.Settings.model_validate(dict(asked))
     except ValidationError as error:
         for place, text in problems(error, known=settings.names()):
             value = asked[str(place[0])]
-            found.append(
+            wrong.append(
                 f"{place[0]}={value}: {text.replace(f'; got {value!r}', '')}"
             )  # the value stands there already
-    return found
+    return wrong
 
 
 def parameters(params: tuple[Param, ...], raw: Mapping[str, Any], *, task: str) -> tuple[dict[str, Any], list[str]]:
     """Every parameter with its value, and what is wrong with those that were given."""
-    found: list[str] = []
+    wrong: list[str] = []
     names = [param.name for param in params]
     for name in raw:
         if name not in names:
-            found.append(unknown(f"setting or parameter of {task}", name, [*names, *settings.names()]))
+            wrong.append(unknown(f"setting or parameter of {task}", name, [*names, *settings.names()]))
     values: dict[str, Any] = {}
     for param in params:
         try:
             if param.name in raw or param.type != "other":
                 values[param.name] = param.convert(raw[param.name]) if param.name in raw else param.default
         except ValueError as error:
-            found.append(str(error))
-    return values, found
+            wrong.append(str(error))
+    return values, wrong
 
 
 def complete(spec: Spec, asked: Mapping[str, Any], known: Known) -> Spec:
@@ -76,7 +78,7 @@ def complete(spec: Spec, asked: Mapping[str, Any], known: Known) -> Spec:
         change["data"] = str(Path(spec.data).expanduser().resolve())
         change["data_stamp"] = _stamp(Path(change["data"]))
     if spec.weight_decay == "auto":
-        change["weight_decay"] = 0.01 if spec.optimizer == "adamw" else 0.0
+        change["weight_decay"] = OPTIMIZERS[spec.optimizer].weight_decay
     if spec.threads == "auto":
         change["threads"] = _threads(spec, host)
     if spec.cpus_per_task == "auto":
@@ -84,12 +86,12 @@ def complete(spec: Spec, asked: Mapping[str, Any], known: Known) -> Spec:
     if spec.device == "auto":
         change["device"] = _device(spec, host)
     if spec.graph_of == "auto":
-        change["graph_of"] = "step" if spec.graph == "captured" else "model"
+        change["graph_of"] = GRAPHS[spec.graph].usual_of
     if spec.update == "auto":
         # what torch itself would take; said here, so that the record has it
         change["update"] = "foreach" if change.get("device", spec.device) == "cuda" else "single"
-        if is_step(as_graph := spec.model_copy(update=change)):
-            change["update"] = step_ways(as_graph)[0]
+        if (as_graph := spec.model_copy(update=change)).is_step_graph:
+            change["update"] = updates_in_graph(as_graph)[0]
     if spec.messages == "auto":
         change["messages"] = carrier(spec.model_copy(update=change), asked, known)
     if spec.activate is not None:
@@ -132,9 +134,9 @@ def resolve(
     source_sha256: str | None = None,
 ) -> Spec:
     """The complete spec, or BadInput with all that is wrong with it. `asked` holds settings only."""
-    found = check_values(asked)
-    if found:
-        raise BadInput(found)
+    wrong = check_values(asked)
+    if wrong:
+        raise BadInput(wrong)
     if asked.get("profile", "none") != "none" and not {"steps", "epochs"} & set(asked):
         asked = {**asked, "steps": PROFILE_STEPS}
     own = {name: value for name, value in defaults.items() if not _overruled(name, asked)}

@@ -1,64 +1,42 @@
 """Every setting: its type, default and one line of explanation, in small frozen classes by topic. Values only; they are applied elsewhere.
 
-To add one: a field here, the place in the worker that applies it and reads it back, a rule in `rules.py`
-where something is impossible with it, a row in `tests/contract/test_settings.py`, a line in `docs/settings.md`.
+To add one: `docs/how-to/add-a-setting.md`. The names of an axis that has a table (launcher, sharding, optimizer, graph) are the table's.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import Field
 
+from paceline.spec.axes.graphs import GRAPHS
+from paceline.spec.axes.launchers import LAUNCHERS
+from paceline.spec.axes.optimizers import OPTIMIZERS
+from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.topology import Topology, parse
-
-Auto = Literal["auto"]
-
-
-def _topology(value: Any) -> str:
-    return str(parse(str(value)))
-
-
-def _seconds(value: Any) -> Any:
-    """`90`, `"90s"`, `"20m"` or `"2h"` in seconds."""
-    if isinstance(value, str) and value[:-1].replace(".", "", 1).isdigit() and value[-1:] in "smh":
-        return float(value[:-1]) * {"s": 1, "m": 60, "h": 3600}[value[-1]]
-    return value
-
-
-def _memory(value: str) -> str:
-    if not re.fullmatch(r"[1-9][0-9]*[KMGT]?", value):
-        raise ValueError("must be a whole number with K, M, G or T behind it (40000K, 600M, 2G)")
-    return value
-
-
-Count = Annotated[int, Field(ge=1)]
-Real = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[Real, Field(gt=0)]
-NotNegative = Annotated[Real, Field(ge=0)]
-Duration = Annotated[NotNegative, BeforeValidator(_seconds)]
-# One word that goes into a script or a command: nothing a shell or sbatch could read as something else.
-Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.,:=/@%+&|*()\[\]-]+$")]
-Memory = Annotated[str, AfterValidator(_memory)]
-
-
-class Frozen(BaseModel):
-    """Plain data that cannot change and takes no unknown name."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+from paceline.spec.values import (
+    Auto,
+    Count,
+    Duration,
+    Frozen,
+    Memory,
+    NotNegative,
+    OneOf,
+    OnTopology,
+    Positive,
+    PositiveDuration,
+    Real,
+    Word,
+)  # fmt: skip
 
 
 class Process(Frozen):
     """Which processes exist and how they find each other."""
 
-    on: Annotated[str, BeforeValidator(_topology), Field(json_schema_extra={"pattern": r"^\d+x\d+$"})] = Field(
-        "1x1", description="machines x processes per machine"
+    on: OnTopology = Field("1x1", description="machines x processes per machine")
+    launcher: Annotated[str, OneOf(LAUNCHERS)] = Field(
+        "local", description="what starts the processes; `paceline list launchers` explains each"
     )
-    launcher: Literal[
-        "local", "torchrun", "spawn", "accelerate", "mpirun",
-        "slurm+torchrun", "slurm+accelerate", "slurm+mpirun", "slurm+srun",
-    ] = Field("local", description="what starts the processes; `paceline list launchers` explains each")  # fmt: skip
     backend: Literal["gloo", "mpi", "nccl"] = Field("gloo", description="what carries the messages between ranks")
     rendezvous: Literal["static", "c10d"] = Field(
         "static", description="how torchrun and accelerate find the machines: numbered from 0, or as they come (c10d)"
@@ -73,7 +51,7 @@ class Process(Frozen):
     machine: Annotated[int, Field(ge=0)] | None = Field(
         None, description="which machine this is (0 is the head), where you start the same command on each by hand"
     )
-    meet_within: Annotated[Positive, BeforeValidator(_seconds)] = Field(
+    meet_within: PositiveDuration = Field(
         15, description="longest time for the machines of a started run to find and check each other"
     )
     device: Literal["cpu", "cuda", "auto"] = Field(
@@ -104,12 +82,12 @@ class Process(Frozen):
     @property
     def in_queue(self) -> bool:
         """Slurm starts it, on machines that are not this one."""
-        return self.launcher.startswith("slurm+")
+        return LAUNCHERS[self.launcher].in_queue
 
     @property
     def inner(self) -> str:
         """What starts the ranks on the machines: `slurm+torchrun` is torchrun."""
-        return self.launcher.removeprefix("slurm+")
+        return LAUNCHERS[self.launcher].inner
 
 
 class Queue(Frozen):
@@ -119,7 +97,7 @@ class Queue(Frozen):
     mem: Memory | None = Field(
         None, description="memory per machine for Slurm (1000M, 2G); unset: the cluster's default"
     )
-    time: Annotated[Positive, BeforeValidator(_seconds)] | None = Field(
+    time: PositiveDuration | None = Field(
         None, description="Slurm time limit of the job (90, 20m, 2h); unset: the partition's"
     )
     account: Word | None = Field(None, description="Slurm account that pays")
@@ -147,8 +125,13 @@ class Batching(Frozen):
         1,
         description="micro-batches a rank's share of a step is cut into; their gradients are summed before one update",
     )
-    test_batch: Count = Field(128, description="samples per rank in one evaluation batch; changes speed, never a score")
-    shuffle: bool = Field(True, description="a new sample order every epoch, the same at every world size")
+    test_batch: Count = Field(
+        128, description="samples per rank in one evaluation batch; changes speed, not which samples are scored"
+    )
+    shuffle: bool = Field(
+        True,
+        description="a new sample order every epoch, the same at every world size; false where the training data is a stream",
+    )
     workers: Annotated[int, Field(ge=0)] = Field(
         0,
         description="loader processes per rank for each of the two data sets, if it is a map-style Dataset; 0: load in the rank itself",
@@ -158,11 +141,11 @@ class Batching(Frozen):
 class Optim(Frozen):
     """How a gradient becomes an update."""
 
-    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = Field("adam", description="update rule")
+    optimizer: Annotated[str, OneOf(OPTIMIZERS)] = Field("adam", description="update rule")
     update: Literal["auto", "single", "foreach", "fused"] = Field(
         "auto",
-        description="torch's way to run it: tensor by tensor, all at once, or one kernel; auto: foreach on a GPU, else single; "
-        "in a step's graph the one that works there",
+        description="torch's way to run the update: tensor by tensor, all at once, or one kernel; auto: foreach on a GPU, else "
+        "single; in a step's graph the one that it has",
     )
     lr: Positive = Field(
         1e-3, description="learning rate: of the first epoch, or the highest of a schedule that has one"
@@ -190,11 +173,16 @@ class Optim(Frozen):
         description="longest gradient (norm over all parameters); a longer one is shortened to it before the update",
     )
 
+    @property
+    def moves_beta(self) -> bool:
+        """The schedule moves Adam's first beta too."""
+        return self.schedule == "onecycle" and OPTIMIZERS[self.optimizer].has_betas
+
 
 class Distributed(Frozen):
     """What each rank holds of the model, and how the ranks stay one model."""
 
-    sharding: Literal["none", "ddp", "fsdp", "tensor", "embedding"] = Field(
+    sharding: Annotated[str, OneOf(SHARDINGS)] = Field(
         "none",
         description="none: whole model on every rank, our one message a step; ddp: the same by torch's DDP; fsdp: parameters, "
         "gradients and optimizer state cut over ranks; tensor: layers cut, every rank sees every sample; embedding: tables cut",
@@ -229,10 +217,11 @@ class Loop(Frozen):
         description="what computes small convolutions on a CPU: torch, or our own kernel of convolution, ReLU and pooling in one; auto: "
         "what a short trial finds quicker",
     )
-    graph: Literal["eager", "compile", "export", "captured", "auto"] = Field(
+    graph: Annotated[str, OneOf((*GRAPHS, "auto"))] = Field(
         "eager",
-        description="operator by operator; compiled by torch.compile; exported as one graph; or a whole step as one CUDA graph; auto: "
-        "what a short trial finds quickest for a run of this length",
+        description="eager: operator by operator; compile: the model by torch.compile, or a step traced as one graph and compiled by "
+        "inductor; export: the model as one exported graph; captured: a step as one CUDA graph; auto: what a short trial finds quickest "
+        "for a run of this length",
     )
     graph_of: Literal["auto", "model", "step"] = Field(
         "auto",
@@ -251,10 +240,13 @@ class Loop(Frozen):
     buffers: Literal["mean", "rank0"] = Field(
         "mean", description="how running statistics (BatchNorm) of the ranks become one model before any evaluation"
     )
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(123, description="seed of weights and sample order")
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
+        123, description="seed of weights and sample order; in a study each repeat adds one"
+    )
     log_every: Count = Field(100, description="iterations between two lines of loss and score, per rank")
     target: Real | None = Field(
-        None, description="score to reach on the test set; the record then holds the time it took"
+        None,
+        description="score to reach on the test set; it does not end the run, the record then holds the time it took",
     )
     profile: Literal["none", "inference", "training"] = Field(
         "none", description="look into `steps` batches operator by operator instead of training; never a timing"
@@ -262,6 +254,11 @@ class Loop(Frozen):
     price: NotNegative | None = Field(
         None, description="what one device costs an hour, in your own money; the record then holds what the run cost"
     )
+
+    @property
+    def is_step_graph(self) -> bool:
+        """A whole step, with its update, is one graph."""
+        return GRAPHS[self.graph].of_step and self.graph_of == "step"
 
 
 class Settings(Loop, Distributed, Optim, Batching, Queue, Process):

@@ -93,11 +93,11 @@ def parse(document: yaml.Document) -> StudyFile:
         value: Any = document.value
         file = StudyFile.model_validate(value)
     except ValidationError as error:
-        found: list[str] = []
+        sentences: list[str] = []
         for place, text in problems(error, known=StudyFile.model_fields):
             name = ".".join(map(str, place))
-            found.append(f"{document.at(place)}: {name + ': ' if name else ''}{text}")
-        raise BadInput(found) from None
+            sentences.append(f"{document.at(place)}: {name + ': ' if name else ''}{text}")
+        raise BadInput(sentences) from None
     wrong = [f"{document.at(place)}: {text}" for place, text in _wrong_values(file)]
     if wrong:
         raise BadInput(wrong)
@@ -119,13 +119,13 @@ def load(path: Path) -> StudyFile:
 def _wrong_values(file: StudyFile) -> list[tuple[yaml.Place, str]]:
     """Every value against the type of its setting; a name that is no setting must be a parameter of a built-in task."""
     params = [param.name for param in BUILTIN[file.task].params] if file.task in BUILTIN else None
-    found: list[tuple[yaml.Place, str]] = []
+    wrong: list[tuple[yaml.Place, str]] = []
 
     def look(name: str, value: Any, place: yaml.Place) -> None:
         if name in settings.Settings.model_fields:
-            found.extend((place, text) for text in check_values({name: value}))
+            wrong.extend((place, text) for text in check_values({name: value}))
         elif params is not None and name not in params:
-            found.append((place, unknown("setting", name, [*params, *settings.names()])))
+            wrong.append((place, unknown("setting", name, [*params, *settings.names()])))
 
     for base, part in ((("settings",), file.settings), (("quick", "settings"), file.quick.settings)):
         for name, value in part.items():
@@ -137,7 +137,7 @@ def _wrong_values(file: StudyFile) -> list[tuple[yaml.Place, str]]:
     for index, cell in enumerate(file.cells):
         for name, value in cell.items():
             look(name, value, ("cells", index, name))
-    return found
+    return wrong
 
 
 # Settings that exclude each other: asking for one takes the other out of the file.

@@ -1,4 +1,5 @@
-"""The built-in tasks as the parent knows them: names, parameters, defaults. Their models and data live in `worker/tasks/`."""
+"""The built-in tasks as the parent knows them: names, parameters, defaults, and what rules must know of each. Their models and data
+live in `worker/tasks/`; nothing else names one of them."""
 
 from __future__ import annotations
 
@@ -64,6 +65,22 @@ class TaskEntry:
     accuracy: bool = True  # its score is an accuracy: a target above 1 can never be reached
     tensor_plan: bool = False  # it says how its layers are cut over ranks (sharding=tensor)
     tables: bool = False  # it has embedding tables (sharding=embedding)
+    # Parameters with a consequence, by name; "" where there is none.
+    sparse_when: str = ""  # true: gradients of its tables are sparse
+    branches_when: str = (
+        ""  # true: its model decides by a computed number what comes next, which no single graph can hold
+    )
+    cut_by: tuple[str, ...] = ()  # sizes that sharding=tensor cuts into equal pieces; the first says what a piece is
+
+    def has_sparse(self, params: Mapping[str, Any]) -> bool:
+        return params.get(self.sparse_when) is True
+
+    def branches(self, params: Mapping[str, Any]) -> bool:
+        return params.get(self.branches_when) is True
+
+    def cut_sizes(self, params: Mapping[str, Any]) -> list[int]:
+        usual = {param.name: param.default for param in self.params}
+        return [int(params.get(name) or usual[name]) for name in self.cut_by]
 
 
 _MNIST = "unset: 10,000 + 2,000 real MNIST images that ship with Paceline; data=FOLDER: the full set"
@@ -84,6 +101,7 @@ BUILTIN: Mapping[str, TaskEntry] = MappingProxyType(
                     Param("loader", "str", "tensors", "tensors: a batch is one copy; dataset: sample by sample"),
                     Param("early_exit", "bool", False, "true: a layer applied until the model is sure, by a Python if"),
                 ),
+                branches_when="early_exit",
                 defaults=MappingProxyType({"batch": 32, "lr": 1e-3, "epochs": 10}),
             ),
             TaskEntry(
@@ -139,6 +157,7 @@ BUILTIN: Mapping[str, TaskEntry] = MappingProxyType(
                 target="paceline.worker.tasks.transformer:Transformer",
                 tensor_plan=True,
                 tables=True,
+                cut_by=("heads", "width"),
                 params=(
                     Param("layers", "int", 2, "blocks"),
                     Param("heads", "int", 4, "attention heads of a block"),
@@ -154,6 +173,7 @@ BUILTIN: Mapping[str, TaskEntry] = MappingProxyType(
                 about="embedding tables and a small network on generated clicks, 68,546 parameters; at best 89 % accurate",
                 target="paceline.worker.tasks.recommender:Recommender",
                 tables=True,
+                sparse_when="sparse",
                 params=(
                     Param("tables", "int", 4, "embedding tables, one for each id of a sample"),
                     Param("rows", "int", 1_000, "rows of each table"),
@@ -168,3 +188,11 @@ BUILTIN: Mapping[str, TaskEntry] = MappingProxyType(
         )
     }
 )
+
+# A user's own task: what rules need of it, a `describe` job finds.
+_OWN = TaskEntry(name="", about="a user's own", target="", accuracy=False)
+
+
+def known_task(task: str) -> TaskEntry:
+    """What is known of a task by its name alone."""
+    return BUILTIN.get(task, _OWN)

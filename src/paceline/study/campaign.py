@@ -15,6 +15,7 @@ from paceline.records.outcome import TRANSIENT
 from paceline.records.profile import took_s
 from paceline.records.record import Record, load
 from paceline.records.study import StudyPlan
+from paceline.spec.axes.launchers import LAUNCHERS
 from paceline.spec.run import Spec
 from paceline.study import queued
 from paceline.study.execute import needs_compiler, run_once
@@ -78,7 +79,7 @@ def run_all(
 
     `warm` is waited for before the first: what it takes is the study's, and in no run's time.
     """
-    local = [planned.spec for planned in coming if planned.spec.launcher == "local"]
+    local = [planned.spec for planned in coming if LAUNCHERS[planned.spec.launcher].forks_warm]
     if warm is not None and local:
         warm.ready(graphs=any(needs_compiler(spec) for spec in local))
     began = time.monotonic()

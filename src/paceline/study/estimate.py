@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,9 @@ from paceline.launch.warm import Warm
 from paceline.records.layout import StudyDir
 from paceline.records.profile import took_s
 from paceline.records.record import Record, load
+from paceline.spec.axes.launchers import LAUNCHERS
 from paceline.spec.run import Spec
+from paceline.spec.steps import num_epochs, num_steps
 from paceline.study.execute import needs_compiler
 from paceline.study.queued import once
 
@@ -46,9 +47,8 @@ def from_trial(trial: Record, specs: Mapping[str, Spec]) -> dict[str, float]:
     startup, evaluation, num = parts["startup"] + parts["shutdown"], parts["evaluation"] or 0.0, trial.train["of"]
     seconds: dict[str, float] = {}
     for label, spec in specs.items():
-        steps = spec.steps or math.ceil(num / spec.batch) * (spec.epochs or 1)
-        epochs = math.ceil(steps * spec.batch / num)
-        seconds[label] = startup + steps * spec.batch / trial["throughput"] + epochs * evaluation
+        samples = num_steps(spec, num) * spec.batch
+        seconds[label] = startup + samples / trial["throughput"] + num_epochs(spec, num) * evaluation
     return seconds
 
 
@@ -67,7 +67,7 @@ def outlook(
     trial = load(run.path) if run.finished else None
     if trial is None or trial["key"] != short.key():
         remove_file(run.result)  # the trial of another matrix: it gives way
-        if warm is not None and short.launcher == "local":
+        if warm is not None and LAUNCHERS[short.launcher].forks_warm:
             warm.ready(graphs=needs_compiler(short))  # its start is the command's, and no run's
         trial = once(short, run, warm=warm)
     guessed = from_trial(trial, specs)

@@ -19,6 +19,7 @@ from paceline.records.gather import Ended, by_signal, gather
 from paceline.records.layout import RunDir
 from paceline.records.outcome import failed
 from paceline.records.record import Record, load
+from paceline.spec.axes.graphs import GRAPHS
 from paceline.spec.run import Spec
 from paceline.spec.tasks import task_file
 
@@ -117,7 +118,7 @@ def conclude(spec: Spec, run: RunDir, launcher: Launcher, ended: Ended) -> Recor
 
 
 def needs_compiler(spec: Spec) -> bool:
-    return spec.graph in ("compile", "auto")
+    return GRAPHS[spec.graph].needs_compiler
 
 
 def _supervised(plan: Plan, run: RunDir, spec: Spec, tick: Tick | None, warm: Warm | None = None) -> Ended:

@@ -11,7 +11,7 @@ from paceline.base.files import read_json
 from paceline.records.events import Applied, EventLog, Finished
 from paceline.records.layout import RunDir
 from paceline.records.split import STARTUP, worked
-from paceline.spec.rules_sharding import nbytes
+from paceline.spec.rules.sharding import nbytes
 from paceline.spec.run import Spec
 from paceline.worker.applied import check, check_steps, read_back
 from paceline.worker.assemble import Parts, assemble

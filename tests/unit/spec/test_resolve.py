@@ -12,8 +12,8 @@ import pytest
 from paceline.base.errors import BadInput
 from paceline.spec.host import Host
 from paceline.spec.resolve import check_values, parameters, resolve
-from paceline.spec.rule import DataShape, Known
-from paceline.spec.rules import RULES, check
+from paceline.spec.rules.rule import DataShape, Known
+from paceline.spec.rules.table import RULES, check
 from paceline.spec.run import Spec
 from paceline.spec.tasks import BUILTIN, Param
 
@@ -244,7 +244,8 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "profile-is-eager": (KNOWN, {"graph": "compile", "profile": "training"}),
     "step-graph-in-one-piece": (KNOWN, {**STEP_GRAPH, "accumulate": 2}),
     "step-graph-looks-at-nothing": (KNOWN, {**STEP_GRAPH, "precision": "fp16"}),
-    "step-graph-reads-its-rate": (KNOWN, {**STEP_GRAPH, "update": "single"}),
+    "step-graph-reads-its-rate": (Known(GPUS), {"graph": "captured", "optimizer": "sgd", "update": "foreach"}),
+    "step-graph-has-its-formulas": (KNOWN, {**STEP_GRAPH, "update": "single"}),
     "step-graph-has-steps": (Known(GPUS), {"graph": "captured", "steps": 3}),
     "export-has-samples": (KNOWN, {"graph": "export", "batch": 7, "on": "1x2", "accumulate": 2}),
 }

@@ -11,9 +11,9 @@ from paceline.base.errors import BadInput
 from paceline.commands.doctor.rows import FORMATS, split
 from paceline.commands.doctor.seen import Partition, Program, Row, Seen
 from paceline.commands.prepare import Prepared
-from paceline.launch.plan import ABOUT, LAUNCHERS
+from paceline.spec.axes.launchers import LAUNCHERS, LauncherTraits
 from paceline.spec.host import Host
-from paceline.spec.rule import DataShape, Known
+from paceline.spec.rules.rule import DataShape, Known
 from paceline.spec.settings import Settings
 from paceline.spec.tasks import BUILTIN
 
@@ -23,7 +23,7 @@ _CONTROLLER = "make a cluster here with `paceline cluster up`; for one elsewhere
 
 def refused(host: Host, *, capability: tuple[int, int] | None = None, **asked: Any) -> list[str]:
     """The sentences of the rules a small run with these settings breaks on this machine."""
-    entry = BUILTIN["features"]
+    entry = next(iter(BUILTIN.values()))  # any will do: nothing of it is started
     known = Known(host, DataShape("tensors"), capability=capability)
     try:
         Prepared(entry.name, entry.params, entry.defaults, known).spec(asked, look=False)
@@ -33,7 +33,7 @@ def refused(host: Host, *, capability: tuple[int, int] | None = None, **asked: A
 
 
 def launchers(seen: Seen) -> Iterator[Row]:
-    for name in LAUNCHERS.names():
+    for name, launcher in LAUNCHERS.items():
         problems = refused(seen.host, launcher=name, on="1x2")
         for sentence in problems:
             yield Row("launchers", name, "no", *split(sentence))
@@ -41,30 +41,30 @@ def launchers(seen: Seen) -> Iterator[Row]:
             continue
         if seen.tried.why:
             yield Row("launchers", name, "no", *_TORCH)
-        elif name.startswith("slurm+"):
-            yield _in_slurm(seen, name)
+        elif launcher.in_queue:
+            yield _in_slurm(seen, launcher)
         else:
-            yield _on_this_machine(seen, name)
+            yield _on_this_machine(seen, launcher)
 
 
-def _on_this_machine(seen: Seen, name: str) -> Row:
-    about = ABOUT[name].partition(";")[0]
-    if name == "mpirun" and (found := seen.programs.get(name)) is not None:
-        if found.why:
-            return Row("launchers", name, "partly", f"{found.path}: {found.why}", "apt install --reinstall openmpi-bin")
-        return Row("launchers", name, "yes", f"{mpi_version(found)} ({found.path})")
-    if name == "accelerate":
-        about = f"accelerate {seen.packages.get(name, '')}, {about}"
-    return Row("launchers", name, "yes", about)
+def _on_this_machine(seen: Seen, launcher: LauncherTraits) -> Row:
+    name, about = launcher.name, launcher.about.partition(";")[0]
+    if launcher.mpi_world and (program := seen.programs.get(launcher.inner)) is not None:
+        if program.why:
+            fix = "apt install --reinstall openmpi-bin"
+            return Row("launchers", name, "partly", f"{program.path}: {program.why}", fix)
+        return Row("launchers", name, "yes", f"{mpi_version(program)} ({program.path})")
+    versions = [f"{package} {seen.packages.get(package, '')}" for package in launcher.packages]
+    return Row("launchers", name, "yes", ", ".join([*versions, about]))
 
 
-def _in_slurm(seen: Seen, name: str) -> Row:
-    slurm = seen.slurm
+def _in_slurm(seen: Seen, launcher: LauncherTraits) -> Row:
+    name, slurm = launcher.name, seen.slurm
     if slurm is None or slurm.why:
         return Row("launchers", name, "no", "sbatch is here, but no controller answers (see Slurm)", _CONTROLLER)
     if not any(_takes_jobs(one) for one in slurm.partitions):
         return Row("launchers", name, "partly", "no partition has a usable machine: jobs would wait", "see Slurm")
-    return Row("launchers", name, "yes", ABOUT[name].partition(";")[0])
+    return Row("launchers", name, "yes", launcher.about.partition(";")[0])
 
 
 def mpi_version(found: Program) -> str:
@@ -99,9 +99,10 @@ def _takes_jobs(one: Partition) -> bool:
 
 
 def backends(seen: Seen) -> Iterator[Row]:
+    mpi = next(row.name for row in LAUNCHERS.values() if row.mpi_world and row.one_machine)
     asked: Mapping[str, dict[str, Any]] = {
         "gloo": {"on": "1x2"},
-        "mpi": {"on": "1x2", "launcher": "mpirun"},
+        "mpi": {"on": "1x2", "launcher": mpi},
         "nccl": {"device": "cuda"},
     }
     for name, words in asked.items():

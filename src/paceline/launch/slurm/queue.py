@@ -113,10 +113,10 @@ def state(job: int) -> State:
         return booked
     # A job that is not over: only the controller says what it waits for.
     answer = _slurm("scontrol", "show", "job", "-o", str(job))
-    if answer.ok and (found := dict(re.findall(r"\b(JobState|Reason|NodeList|Partition)=(\S+)", answer.out))).get(
+    if answer.ok and (fields := dict(re.findall(r"\b(JobState|Reason|NodeList|Partition)=(\S+)", answer.out))).get(
         "JobState"
     ):
-        plain = {name: "" if word in ("None", "(null)") else word for name, word in found.items()}
+        plain = {name: "" if word in ("None", "(null)") else word for name, word in fields.items()}
         return State(plain["JobState"], plain.get("Reason", ""), plain.get("NodeList", ""), plain.get("Partition", ""))
     if booked is not None:
         return booked

@@ -134,15 +134,15 @@ class WaitedJob:
         spec = self.largest or self.spec
         topology = spec.topology
         cpus = topology.processes * int(spec.cpus_per_task)
-        found = queue.usable(state.partition or spec.partition, cpus=cpus)
-        if found is None or found[0] >= topology.machines:
+        usable = queue.usable(state.partition or spec.partition, cpus=cpus)
+        if usable is None or usable[0] >= topology.machines:
             return
-        names = f" ({', '.join(found[1])} cannot be used)" if found[1] else ""
+        names = f" ({', '.join(usable[1])} cannot be used)" if usable[1] else ""
         self._give_up(
             failed(
                 "launch",
                 f"on={spec.on} needs {topology.machines} machines with {cpus} CPU{'s' * (cpus > 1)} each, and the partition "
-                f"has {found[0]} such that can be used now{names}",
+                f"has {usable[0]} such that can be used now{names}",
             )
         )
 

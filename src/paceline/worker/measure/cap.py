@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.base.errors import RunFailed
-from paceline.spec.rules_sharding import nbytes
+from paceline.spec.rules.sharding import nbytes
 
 # How memory that is not there is told, by torch, by libraries below it, and by the system.
 _SIGNS = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "out of memory")

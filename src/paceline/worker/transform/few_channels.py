@@ -12,9 +12,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from paceline.worker.transform.crossovers import MOST_TAPS
+
 _aten = torch.ops.aten
-MOST_TAPS = 36  # input channels x kernel: each input is copied once for every tap, so more of them cost more
-MOST_BYTES = 1 << 28  # of those copies: a step must not need much more memory than without a graph
+MOST_BYTES = (
+    1 << 28
+)  # of the inputs' copies, one for every tap: a step must not need much more memory than without a graph
 
 
 def _backward(
@@ -23,8 +26,7 @@ def _backward(
 ) -> Any:  # fmt: skip
     """In the place of torch's operator of the same arguments; the gradients of input and bias stay torch's own."""
     plane = weight.dim() == 4 and len(stride) == len(padding) == len(dilation) == 2 and groups == 1 and not transposed
-    few = plane and weight[0].numel() <= MOST_TAPS
-    if not (wanted[1] and few and gradient[:, 0].numel() * weight[0].numel() * x.element_size() <= MOST_BYTES):
+    if not (wanted[1] and plane and _is_quicker(gradient, x, weight)):
         return NotImplemented
     inputs = biases = None
     if wanted[0]:
@@ -33,10 +35,15 @@ def _backward(
         )  # fmt: skip
     if wanted[2]:
         biases = gradient.sum((0, 2, 3))
-    return inputs, _weights(gradient, x, weight, stride, padding, dilation), biases
+    return inputs, weight_gradient(gradient, x, weight, stride, padding, dilation), biases
 
 
-def _weights(
+def _is_quicker(gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> bool:
+    taps = weight[0].numel()
+    return taps <= MOST_TAPS and gradient[:, 0].numel() * taps * x.element_size() <= MOST_BYTES
+
+
+def weight_gradient(
     gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int],
 ) -> torch.Tensor:  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from paceline.base.errors import RunFailed
-from paceline.spec.rules_precision import FP8_CAPABILITY, FP8_MULTIPLE
+from paceline.spec.rules.precision import FP8_CAPABILITY, FP8_MULTIPLE
 
 # module, filter -> the module with the layers the filter takes replaced
 Convert = Callable[[torch.nn.Module, Callable[[torch.nn.Module, str], bool]], torch.nn.Module]

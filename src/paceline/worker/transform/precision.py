@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from paceline.base.errors import RunFailed
-from paceline.spec.rules_precision import TF32_CAPABILITY
+from paceline.spec.rules.precision import TF32_CAPABILITY
 from paceline.spec.run import Spec
 from paceline.worker.transform.flow import Flow, full
 from paceline.worker.transform.fp8 import Float8

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from paceline.worker.transform.crossovers import MOST_APART, MOST_SUMMED
+
 _aten = torch.ops.aten
-SMALL = 1 << 20  # multiplications: written as a sum; from 8 times as many on, cuBLAS is quicker by itself
-MIDDLING = 1 << 23  # up to here its product and the bias are two things
 _WHOLE = (torch.float32, torch.float64)
 
 
@@ -21,22 +21,26 @@ def _num(a: torch.Tensor, b: torch.Tensor) -> int:
     return a.shape[0] * a.shape[1] * b.shape[1]
 
 
-def _sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def summed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """The product as a sum, which torch's compiler writes itself."""
     return (a[:, :, None] * b[None]).sum(1)
+
+
+def bias_apart(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """cuBLAS's product, and the bias beside it; of an addition torch's compiler would make an `addmm` again."""
+    return _aten.mm(a, b) - (-bias)
 
 
 def _product(a: torch.Tensor, b: torch.Tensor) -> Any:
     """In the place of torch's `mm`."""
-    return _sum(a, b) if a.dtype in _WHOLE and _num(a, b) <= SMALL else NotImplemented
+    return summed(a, b) if a.dtype in _WHOLE and _num(a, b) <= MOST_SUMMED else NotImplemented
 
 
 def _with_bias(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """In the place of torch's `addmm`."""
-    if a.dtype not in _WHOLE or beta != 1 or alpha != 1 or _num(a, b) > MIDDLING:
+    if a.dtype not in _WHOLE or beta != 1 or alpha != 1 or _num(a, b) > MOST_APART:
         return NotImplemented
-    if _num(a, b) <= SMALL:
-        return _sum(a, b) + bias
-    return _aten.mm(a, b) - (-bias)  # the same number; of an addition torch's compiler would make an `addmm` again
+    return summed(a, b) + bias if _num(a, b) <= MOST_SUMMED else bias_apart(bias, a, b)
 
 
 SMALL_PRODUCTS: dict[Any, Any] = {_aten.mm.default: _product, _aten.addmm.default: _with_bias}

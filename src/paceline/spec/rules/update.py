@@ -1,25 +1,26 @@
-"""What cannot be asked of an update: optimizers, schedules, clipping. A part of the table in `rules.py`, as flat as that."""
+"""What cannot be asked of an update: optimizers, schedules, clipping."""
 
 from __future__ import annotations
 
-from paceline.spec.rule import Rule
+from paceline.spec.axes.optimizers import OPTIMIZERS
+from paceline.spec.rules.rule import Rule
 
 UPDATE: tuple[Rule, ...] = (
     Rule(
         "momentum-has-a-place",
-        lambda spec, known: spec.momentum > 0 and spec.optimizer not in ("sgd", "rmsprop"),
+        lambda spec, known: spec.momentum > 0 and not OPTIMIZERS[spec.optimizer].takes_momentum,
         "momentum={momentum} with optimizer={optimizer}: {optimizer} has no momentum setting; use sgd or rmsprop, or leave it out",
     ),
     Rule(
         "nesterov-has-momentum",
-        lambda spec, known: spec.nesterov and (spec.optimizer != "sgd" or spec.momentum == 0),
+        lambda spec, known: spec.nesterov and (not OPTIMIZERS[spec.optimizer].takes_nesterov or spec.momentum == 0),
         "nesterov=true with optimizer={optimizer} momentum={momentum}: Nesterov's momentum is a way of sgd with momentum; use "
         "optimizer=sgd momentum=0.9, or leave it out",
     ),
     Rule(
         "fused-exists",
-        lambda spec, known: spec.update == "fused" and spec.optimizer == "rmsprop",
-        "update=fused with optimizer=rmsprop: torch has no fused RMSprop; use update=foreach or single",
+        lambda spec, known: spec.update == "fused" and not OPTIMIZERS[spec.optimizer].has_fused,
+        "update=fused with optimizer={optimizer}: torch has no fused {torch_class}; use update=foreach or single",
     ),
     Rule(
         "one-decay",

@@ -1,8 +1,10 @@
-"""What cannot be computed in a number format. A part of the table in `rules.py`, as flat as that."""
+"""What cannot be computed in a number format."""
 
 from __future__ import annotations
 
-from paceline.spec.rule import Known, Rule
+from paceline.spec.axes.graphs import GRAPHS
+from paceline.spec.axes.shardings import SHARDINGS
+from paceline.spec.rules.rule import Known, Rule
 
 # NVIDIA's compute capability from which on a GPU has the format, and what the sizes of a linear layer must be multiples of
 # for its fp8 product.
@@ -70,13 +72,13 @@ PRECISION: tuple[Rule, ...] = (
     ),
     Rule(
         "fp8-whole-layers",
-        lambda spec, known: spec.precision == "fp8" and spec.sharding not in ("none", "ddp"),
+        lambda spec, known: spec.precision == "fp8" and not SHARDINGS[spec.sharding].replicates,
         "precision=fp8 with sharding={sharding}: in this version only layers that are whole on every rank are put in fp8; use "
         "sharding=none or ddp, or precision=bf16",
     ),
     Rule(
         "fp8-in-these-graphs",
-        lambda spec, known: spec.precision == "fp8" and spec.graph not in ("eager", "compile"),
+        lambda spec, known: spec.precision == "fp8" and not GRAPHS[spec.graph].takes_fp8,
         "precision=fp8 with graph={graph}: fp8 layers were only tried eagerly and compiled; use graph=eager or compile",
     ),
     Rule(

@@ -1,12 +1,14 @@
-"""What our own kernel of convolution, ReLU and pooling cannot do. A part of the table in `rules.py`, as flat as that.
+"""What our own kernel of convolution, ReLU and pooling cannot do.
 
 Whether a model has a convolution that fits only the worker can see, which says why where none does.
 """
 
 from __future__ import annotations
 
+from paceline.spec.axes.graphs import GRAPHS
+from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.host import COMPILERS
-from paceline.spec.rule import Rule
+from paceline.spec.rules.rule import Rule
 
 KERNEL: tuple[Rule, ...] = (
     Rule(
@@ -30,13 +32,13 @@ KERNEL: tuple[Rule, ...] = (
     Rule(
         "fused-has-no-export",
         # Its convolutions would come out of the exported graph without a gradient (seen), and without a word of torch's.
-        lambda spec, known: spec.kernel == "fused" and spec.graph == "export",
+        lambda spec, known: spec.kernel == "fused" and GRAPHS[spec.graph].is_exported,
         "kernel=fused with graph=export: an exported graph has our kernel's forward pass alone, so its convolutions would not be "
         "trained; use graph=compile, or kernel=torch",
     ),
     Rule(
         "fused-of-whole-layers",
-        lambda spec, known: spec.kernel == "fused" and spec.sharding in ("tensor", "embedding"),
+        lambda spec, known: spec.kernel == "fused" and not SHARDINGS[spec.sharding].fused_kernel,
         "kernel=fused with sharding={sharding}: layers that are cut into pieces keep torch's convolutions in this version; use another "
         "sharding, or kernel=torch",
     ),
