@@ -87,6 +87,7 @@ def round_trip(spec: Spec, world: World, own: Task, *, prepare: Any = None) -> d
         "put back": first == again, "different": different + [n for n in straight.values if straight.values[n] != back.values[n]],
         "equal": straight.digest() == back.digest(), "moved": first != straight.digest(), "step": parts.step.read_back(),
         "iteration": straight.values["position"]["iteration"], "names": sorted(straight.tensors),
+        "weights": [tensor for name, tensor in straight.tensors.items() if name.startswith("parameters/")],
     }  # fmt: skip
 
 

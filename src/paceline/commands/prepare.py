@@ -17,6 +17,7 @@ from paceline.launch.warm import Warm
 from paceline.records.facts import TaskFacts
 from paceline.records.layout import RunDir
 from paceline.spec import settings
+from paceline.spec.axes.optimizers import OWN
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.host import COMPILERS, Host, here
 from paceline.spec.resolve import check_values, parameters, resolve, split
@@ -180,7 +181,9 @@ def prepare(task: str, asked: Mapping[str, Any], *, warm: Warm | None = None) ->
     host = here()
     if task in BUILTIN:
         entry = BUILTIN[task]
-        known = Known(host, DataShape("tensors"), tensor_plan=entry.tensor_plan, tables=entry.tables)
+        known = Known(
+            host, DataShape("tensors"), tensor_plan=entry.tensor_plan, tables=entry.tables, own_optimizer=False
+        )
         return Prepared(task, entry.params, entry.defaults, known, descriptions=TaskDescriptions(warm))
     return _prepare_file(task, asked, host, warm)
 
@@ -197,8 +200,15 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host, warm: Warm | 
     name = f"{path}:{wanted}" if wanted else str(path)
     descriptions = TaskDescriptions(warm)
     facts = descriptions.at(name, rest, given)
-    known = Known(host, DataShape(facts.train.kind), facts.knows_better, tensor_plan=facts.has_tensor_plan)
-    return Prepared(name, facts.params, facts.defaults, known, facts.source_sha256, descriptions)
+    known = Known(
+        host,
+        DataShape(facts.train.kind),
+        facts.knows_better,
+        tensor_plan=facts.has_tensor_plan,
+        own_optimizer=facts.has_optimizer,
+    )
+    defaults = {"optimizer": OWN, **facts.defaults} if facts.has_optimizer else facts.defaults
+    return Prepared(name, facts.params, defaults, known, facts.source_sha256, descriptions)
 
 
 def _task_path(task: str) -> tuple[Path, str]:

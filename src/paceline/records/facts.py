@@ -32,6 +32,7 @@ class TaskFacts:
     layers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     capability: tuple[int, int] | None = None  # of the GPUs torch sees here, the least; None: none
     has_tensor_plan: bool = False  # it says how its layers are cut over ranks
+    has_optimizer: bool = False  # it builds its own
     num_tables: int = 0  # nn.Embedding
     num_sparse: int = 0  # of them, those whose gradients are sparse
 

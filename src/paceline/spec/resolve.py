@@ -27,6 +27,7 @@ _EITHER = (
     ("batch", "batch_per_rank", "batch is the global batch, batch_per_rank lets it grow with the world"),
     ("epochs", "steps", "each says how long to train"),
 )
+_OF_OUR_OPTIMIZERS = ("weight_decay", "momentum", "nesterov", "update")
 PROFILE_STEPS = 100  # batches a profile looks into unless it is told how many
 
 
@@ -148,6 +149,11 @@ def resolve(
         raise BadInput(
             [f"{task}: its default {p[0]}: {text}" for p, text in problems(error, known=settings.names())]
         ) from None
+    if OPTIMIZERS[spec.optimizer].is_tasks and (lost := [name for name in _OF_OUR_OPTIMIZERS if name in asked]):
+        raise BadInput(
+            f"{' '.join(f'{name}={asked[name]}' for name in lost)} with optimizer={spec.optimizer}: the task builds its optimizer, and "
+            "only lr reaches it; say it in the task's optimizer(model, lr), or name an optimizer of ours"
+        )
     spec = complete(spec, {**defaults, **asked}, known)
     assert not spec.autos(), f"unresolved: {spec.autos()}"
     broken = check(spec, known)

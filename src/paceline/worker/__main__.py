@@ -9,13 +9,15 @@ from pathlib import Path
 from paceline.base.lifeline import die_with_parent
 from paceline.records.events import STARTED
 from paceline.records.layout import RunDir
+from paceline.spec.axes.launchers import LAUNCHERS
 from paceline.worker.rank import describe_job, doctor_job, preflight_job, train_job
 from paceline.worker.world.env import identify, supervisor
 
 
 def _train(run: RunDir, start: str) -> None:
     identity = identify()
-    train_job(run, identity, own_log=identity.dialect != "local", start=start)
+    ours = any(row.inner == identity.dialect and not row.has_parent for row in LAUNCHERS.values())
+    train_job(run, identity, own_log=not ours, start=start)
 
 
 def _spawn(run: RunDir) -> None:

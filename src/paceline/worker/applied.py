@@ -9,6 +9,8 @@ import torch
 
 from paceline.base.errors import RunFailed
 from paceline.records.fingerprint import version
+from paceline.spec.axes.graphs import GRAPHS
+from paceline.spec.axes.optimizers import OPTIMIZERS
 from paceline.spec.run import Spec
 from paceline.worker.assemble import Parts
 from paceline.worker.optim import build as optim
@@ -85,10 +87,11 @@ def check(spec: Spec, applied: dict[str, Any]) -> None:
 
 def _optimizer(spec: Spec, applied: dict[str, Any]) -> list[str]:
     """Of a task's own optimizer the settings say nothing but the learning rate, which it was given."""
-    if spec.optimizer == "task":
+    rule = OPTIMIZERS[spec.optimizer]
+    if rule.is_tasks:
         return []
     wrong = []
-    if applied["class"].lower().removeprefix("sparse") != spec.optimizer:
+    if applied["class"] not in (rule.torch_class, rule.sparse_class):
         wrong.append(f"optimizer {spec.optimizer}, got {applied['class']}")
     asked = {
         "lr": top_lr(spec),
@@ -115,14 +118,10 @@ def _between(spec: Spec) -> dict[str, str]:
 
 def graph_not_as_asked(spec: Spec, seen: dict[str, Any]) -> list[str]:
     """A graph is there when a step went through it: before the first one there is nothing to compare."""
-    asked = (spec.graph, None if spec.graph == "eager" else spec.graph_of)
+    asked = (spec.graph, spec.graph_of if GRAPHS[spec.graph].is_graph else None)
     if (seen["graph"], seen["graph_of"]) == asked:
         return []
-    few = (
-        " (its first steps are ordinary ones: use more steps)"
-        if spec.graph == "captured" or spec.graph_of == "step"
-        else ""
-    )
+    few = " (its first steps are ordinary ones: use more steps)" if spec.is_step_graph else ""
     return [f"graph {spec.graph} of the {spec.graph_of}, got {seen['graph']}{few}"]
 
 

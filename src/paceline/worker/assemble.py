@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
 from paceline.worker.measure.allocator import Cuda, HostMemory
 from paceline.worker.measure.arrivals import Arrivals
@@ -88,7 +89,7 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     seed_everything(spec.seed)  # before the model: every rank draws the same weights
     model = (
         build_cut(task, Exchange(world, watch), split=spec.table_split)
-        if spec.sharding == "embedding"
+        if SHARDINGS[spec.sharding].cuts_tables
         else task.build_model()
     )
     # before the optimizer, which holds on to the tensors it is given
@@ -107,7 +108,8 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
         remat.apply(spec, task_module.model, units(task, task_module.model))
     sharding = shard(spec, task, task_module, world, watch)
     arithmetic = precision.Arithmetic(
-        spec, world.device, flow, by_policy=spec.sharding == "fsdp", float8=float8, aside=lambda: kept(world.device),
+        spec, world.device, flow, by_policy=SHARDINGS[spec.sharding].precision_policy, float8=float8,
+        aside=lambda: kept(world.device),
     )  # fmt: skip
     # after sharding, which may replace parameters
     state = _state(spec, task_module, sharding, world)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from paceline.base.errors import RunFailed
+from paceline.spec.axes.shardings import SHARDINGS
 from paceline.worker.assemble import Parts
 from paceline.worker.measure.device import settle
 from paceline.worker.measure.tally import LOSS, Tally
@@ -66,7 +67,7 @@ def _exactly(total: Tally, feed: Feed) -> None:
 
 def _pieces(parts: Parts) -> list[Piece]:
     share, num, batch = parts.sharding.share, parts.test.num, parts.spec.test_batch
-    if parts.sharding.lockstep:  # the same number of batches on every rank
+    if SHARDINGS[parts.spec.sharding].lockstep:  # the same number of batches on every rank
         every = np.arange(num, dtype=np.int64)
         return training_pieces(every, batch=batch * share.num, rank=share.index, world_size=share.num)
     return evaluation_pieces(num, batch=batch, rank=share.index, world_size=share.num)

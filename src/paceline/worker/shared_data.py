@@ -17,6 +17,7 @@ from typing import Any, cast
 import torch
 
 from paceline.base.errors import RunFailed
+from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
 from paceline.worker.tasks.feed import Feed, TensorFeed, make_feed
 from paceline.worker.tasks.task import Task, users_code
@@ -59,7 +60,7 @@ def load_data(spec: Spec, task: Task, *, rank: int, local_rank: int = 0) -> Feed
     assert isinstance(spec.threads, int)
     torch.set_num_threads(spec.threads)
     seed_everything(spec.seed)  # data a task draws at random is the same on every rank
-    own = 0 if spec.sharding == "tensor" else rank  # ranks that see the same samples must see them alike
+    own = rank if SHARDINGS[spec.sharding].cuts_samples else 0  # ranks that see the same samples must see them alike
     if _shares(spec) and task.source is None and local_rank > 0 and not spec.workers:
 
         def later(split: str) -> Feed:

@@ -11,6 +11,7 @@ from paceline.base.files import read_json
 from paceline.records.events import Applied, EventLog, Finished
 from paceline.records.layout import RunDir
 from paceline.records.split import STARTUP, worked
+from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.rules.sharding import nbytes
 from paceline.spec.run import Spec
 from paceline.worker.applied import check, check_steps, read_back
@@ -37,8 +38,6 @@ from paceline.worker.world.env import Identity, announce
 from paceline.worker.world.join import World, check_identity, join
 from paceline.worker.world.pin import pin, pinned
 from paceline.worker.world.pulse import OnLoss
-
-_LIBRARIES = {"fsdp": "torch.distributed.fsdp", "tensor": "torch.distributed.tensor.parallel"}
 
 
 def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatch, on_loss: OnLoss) -> World:
@@ -165,8 +164,8 @@ def load_libraries(spec: Spec) -> None:
         library("conv")
     if (spec.graph, spec.graph_of, spec.device, spec.threads) == ("compile", "step", "cpu", 1):
         kernel()
-    if spec.sharding in _LIBRARIES:
-        importlib.import_module(_LIBRARIES[spec.sharding])
+    if (name := SHARDINGS[spec.sharding].library) is not None:
+        importlib.import_module(name)
 
 
 def _data_bytes(parts: Parts) -> int | None:

@@ -24,7 +24,10 @@ class OptimizerTraits:
     fused_takes_dtensors: bool = True
     fused_takes_sparse: bool = True
     sparse_class: str | None = None  # torch's class for sparse gradients; None: it has none
+    is_tasks: bool = False  # the task builds it: optimizer(model, lr); only the learning rate is a setting
 
+
+OWN = "task"  # the word for an optimizer that the task builds; the default where it builds one
 
 OPTIMIZERS: Mapping[str, OptimizerTraits] = MappingProxyType(
     {
@@ -55,6 +58,15 @@ OPTIMIZERS: Mapping[str, OptimizerTraits] = MappingProxyType(
                 fused_takes_dtensors=False,
                 fused_takes_sparse=False,
                 sparse_class="SGD",
+            ),
+            OptimizerTraits(
+                name=OWN,
+                torch_class="optimizer of the task's own",
+                captured_updates=("single", "foreach"),
+                captured_moving_beta=("single", "foreach"),
+                has_betas=True,
+                has_fused=False,
+                is_tasks=True,
             ),
             OptimizerTraits(
                 name="rmsprop",

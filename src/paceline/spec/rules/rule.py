@@ -30,6 +30,7 @@ class Known:
     tensor_plan: bool | None = None
     tables: bool | None = None
     sparse: bool | None = None
+    own_optimizer: bool | None = None  # it defines optimizer(model, lr)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,12 @@ from paceline.spec.rules.rule import Rule
 
 UPDATE: tuple[Rule, ...] = (
     Rule(
+        "own-optimizer-exists",
+        lambda spec, known: OPTIMIZERS[spec.optimizer].is_tasks and known.own_optimizer is False,
+        "optimizer={optimizer}, but the task builds none: define optimizer(model, lr), which returns a torch.optim.Optimizer, or name "
+        "one of ours",
+    ),
+    Rule(
         "momentum-has-a-place",
         lambda spec, known: spec.momentum > 0 and not OPTIMIZERS[spec.optimizer].takes_momentum,
         "momentum={momentum} with optimizer={optimizer}: {optimizer} has no momentum setting; use sgd or rmsprop, or leave it out",

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from paceline.base.errors import RunFailed
+from paceline.spec.axes.optimizers import OPTIMIZERS
 from paceline.spec.run import Spec
 from paceline.worker.optim.own import build_own
 from paceline.worker.optim.schedule import top_lr
@@ -46,7 +47,7 @@ class Joint(torch.optim.Optimizer):
 
 def build_optimizer(model: torch.nn.Module, spec: Spec, task: Task) -> torch.optim.Optimizer:
     """As the settings say, or the task's own."""
-    if spec.optimizer == "task":
+    if OPTIMIZERS[spec.optimizer].is_tasks:
         return build_own(task, model, top_lr(spec))
     return build(model.parameters(), spec, sparse=sparse_parameters(model))
 
@@ -62,7 +63,7 @@ def build(
         return _dense(everything, spec)
     if why := refusal(spec):
         raise RunFailed(why, kind="mismatch")
-    if spec.optimizer == "sgd":
+    if OPTIMIZERS[spec.optimizer].sparse_class == OPTIMIZERS[spec.optimizer].torch_class:
         return _dense(everything, spec)
     dense = [parameter for parameter in everything if id(parameter) not in rows]
     lazy = torch.optim.SparseAdam([p for p in everything if id(p) in rows], lr=top_lr(spec))

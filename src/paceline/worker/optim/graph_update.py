@@ -30,6 +30,7 @@ class _Group:
     rate: RateInTensors
     rule: UpdateRule | None  # None: a task's own class, whose step() is traced
     host: HostNumbers | None = field(default=None)
+    known: dict[str, Tensors] = field(default_factory=dict[str, Tensors])  # the state's tensors that a graph knows
 
     def state(self) -> dict[str, Tensors]:
         """The optimizer's own, which its first step has made; counters of steps where the weights are, and as exact as they."""
@@ -38,7 +39,17 @@ class _Group:
                 dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
                 state["step"] = torch.as_tensor(state["step"]).to(device=weight.device, dtype=dtype)
         names = [name for name, value in self.states[0].items() if isinstance(value, torch.Tensor)]
-        return {name: [state[name] for state in self.states] for name in names}
+        self.known = {name: [state[name] for state in self.states] for name in names}
+        return self.known
+
+    @torch.no_grad()
+    def keep_known(self) -> None:
+        """A step outside of the graph may put other tensors in place of the state's: their values go to where the graph looks."""
+        for name, tensors in self.known.items():
+            for state, tensor in zip(self.states, tensors, strict=True):
+                if state[name] is not tensor:
+                    tensor.copy_(state[name])
+                    state[name] = tensor
 
     def needs_host(self) -> None:
         """On a CPU; see `HostNumbers`."""
@@ -159,6 +170,8 @@ class GraphUpdate:
     def forget(self) -> None:
         """Steps were made outside of the graph, or the state was put back: what is remembered of it is read anew."""
         self._is_read, self._last = False, None
+        for group in self._groups:
+            group.keep_known()
 
 
 def total_norm(gradients: Tensors) -> torch.Tensor:

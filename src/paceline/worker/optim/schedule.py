@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
+from paceline.spec.steps import num_steps, steps_per_epoch
 
 # OneCycleLR's own: a start at lr / 25, an end at a 10,000th of that, a peak after 30 % of the steps; and Adam's first beta low
 # where the rate is high.
@@ -35,11 +36,7 @@ class Length:
 
 
 def length(spec: Spec, num_train: int) -> Length:
-    each = math.ceil(num_train / spec.batch)
-    if spec.steps is not None:
-        return Length(spec.steps, each)
-    assert spec.epochs is not None
-    return Length(spec.epochs * each, each)
+    return Length(num_steps(spec, num_train), steps_per_epoch(spec, num_train))
 
 
 def top_lr(spec: Spec) -> float:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import torch
 
+from paceline.spec.axes.graphs import GRAPHS
+from paceline.spec.axes.optimizers import OPTIMIZERS
+from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
 
 
@@ -33,12 +36,13 @@ def gradient_rows(parameter: torch.nn.Parameter) -> torch.Tensor | None:
 
 def refusal(spec: Spec) -> str | None:
     """Why these settings cannot send or use a sparse gradient, in one sentence; None where they can."""
-    if spec.sharding not in ("none", "embedding") or spec.wrap != "none" or spec.graph != "eager":
+    rule = OPTIMIZERS[spec.optimizer]
+    if not SHARDINGS[spec.sharding].sparse_gradients or spec.wrap != "none" or GRAPHS[spec.graph].is_graph:
         return (
             f"sparse gradients with sharding={spec.sharding} wrap={spec.wrap} graph={spec.graph}: only our own messages and eager "
             "steps carry them; use sharding=none or embedding, wrap=none and graph=eager, or a table with sparse=False"
         )
-    if spec.optimizer not in ("sgd", "adam"):
+    if rule.sparse_class is None:
         return (
             f"optimizer={spec.optimizer} with sparse gradients: torch has it for dense gradients only; use sgd or adam, or a table "
             "with sparse=False"
@@ -48,11 +52,14 @@ def refusal(spec: Spec) -> str | None:
             f"weight_decay={spec.weight_decay} with sparse gradients: it would shrink every row in every step, also those that no "
             "sample used; leave it out, or use a table with sparse=False"
         )
-    if spec.optimizer == "sgd" and spec.momentum > 0:
+    if spec.momentum > 0:
         return (
             f"momentum={spec.momentum} with sparse gradients: it would move every row in every step, also those that no sample used; "
             "leave it out, or use a table with sparse=False"
         )
-    if spec.optimizer == "sgd" and spec.update == "fused":
-        return "update=fused with sparse gradients: torch's fused sgd takes dense gradients only; use update=foreach or single"
+    if spec.update == "fused" and not rule.fused_takes_sparse:
+        return (
+            f"update=fused with sparse gradients: torch's fused {spec.optimizer} takes dense gradients only; use update=foreach "
+            "or single"
+        )
     return None

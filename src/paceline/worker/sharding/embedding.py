@@ -24,7 +24,6 @@ class CutTables(Replicated):
     """The model was cut when it was built (`tables.build_cut`); this brings the gradients together."""
 
     word = "embedding"
-    lockstep = True
 
     def __init__(self, task_module: TaskModule, world: World, watch: Stopwatch) -> None:
         self._tables = cut_tables(task_module.model)

@@ -5,38 +5,37 @@ A question of the number of samples, which only the rank knows for sure: so it i
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from paceline.base.errors import RunFailed
+from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
+from paceline.spec.steps import steps_per_epoch
 from paceline.worker.tasks.order import Piece, micro_pieces, training_pieces
 from paceline.worker.world.join import World
 
-# What waits for every rank in every step, as it was asked for.
-_DDP = {"sharding=ddp": "DDP", "wrap=accelerate": "DDP"}
-_LOCKSTEP = {"sharding=fsdp": "FSDP", "sharding=embedding": "a cut table"}
+_WRAPPER = "wrap=accelerate"  # which wraps the model in DDP
 
 
 def check_equal_steps(num: int, spec: Spec, world: World) -> None:
     """`num` training samples. Only batches that will be trained on count: `steps` may end a run before the short one."""
-    asked = "wrap=accelerate" if spec.wrap == "accelerate" else f"sharding={spec.sharding}"
-    if world.size > 1 and asked in _DDP | _LOCKSTEP:
-        a_sample_for_every_rank(num, spec, world, asked=asked)
-    if world.size > 1 and asked in _LOCKSTEP:
-        _equal_micro_batches(num, spec, world, asked=asked)
+    way = SHARDINGS[spec.sharding]
+    asked, waits_as = (_WRAPPER, "DDP") if spec.wrap == "accelerate" else (f"sharding={spec.sharding}", way.waits_as)
+    if world.size > 1 and waits_as is not None:
+        a_sample_for_every_rank(num, spec, world, asked=asked, waits_as=waits_as)
+        if way.lockstep:
+            _equal_micro_batches(num, spec, world, asked=asked)
     if spec.sync_every > 1:
         _time_to_drift(num, spec)
 
 
-def a_sample_for_every_rank(num: int, spec: Spec, world: World, *, asked: str) -> None:
+def a_sample_for_every_rank(num: int, spec: Spec, world: World, *, asked: str, waits_as: str) -> None:
     """A rank that has no sample has nothing to go backward through, or does not come to where the others meet."""
     empty = next((piece for piece in _pieces(num, spec, world, rank=world.size - 1) if not len(piece.ids)), None)
     if empty is not None:
         raise RunFailed(
             f"{asked}: the last batch of an epoch has {empty.num_global} of the {num} samples, too few for {world.size} "
-            f"ranks, and {(_DDP | _LOCKSTEP)[asked]} cannot train where a rank has none: choose a batch whose last one has a sample "
+            f"ranks, and {waits_as} cannot train where a rank has none: choose a batch whose last one has a sample "
             f"for every rank, or {asked.partition('=')[0]}=none",
             kind="mismatch",
         )
@@ -58,7 +57,7 @@ def _equal_micro_batches(num: int, spec: Spec, world: World, *, asked: str) -> N
 
 def _time_to_drift(num: int, spec: Spec) -> None:
     """Before an evaluation ranks are made one model anyway: a longer time apart than an epoch would never come."""
-    each = math.ceil(num / spec.batch)
+    each = steps_per_epoch(spec, num)
     longest = each if spec.steps is None else min(each, spec.steps)
     if longest < spec.sync_every:
         raise RunFailed(

@@ -49,7 +49,6 @@ _STATISTICS = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inpu
 
 class Fsdp(Plain):
     word = "fsdp"
-    lockstep = True
 
     def __init__(
         self, task_module: TaskModule, units: Sequence[torch.nn.Module], spec: Spec, world: World, watch: Stopwatch

@@ -44,8 +44,6 @@ class Sharding(Protocol):
     word: str  # what was done, in the words of the setting; read back from here
     module: torch.nn.Module  # what the step calls in training; the plain model serves evaluation
     share: Share
-    # Ranks meet inside the model: each must call it equally often, in training and in evaluation, whether or not it has a sample.
-    lockstep: bool
     reduces_over_ranks: bool  # `reduce` is a conversation of all ranks
     in_parts: Mapping[str, InParts]  # by their names in the model's state
 
@@ -88,7 +86,6 @@ class Plain:
     """What most ways have in common: gradients are plain tensors, whole on every rank, and nothing happens between steps."""
 
     word = "none"
-    lockstep = False
 
     def __init__(self, task_module: TaskModule, world: World) -> None:
         self.world = world

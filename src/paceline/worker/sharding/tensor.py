@@ -32,7 +32,6 @@ class CutLayers(Plain):
     """Gradients of cut parameters are complete where they are; those of the others are the same on every rank."""
 
     word = "tensor"
-    lockstep = True
 
     def __init__(self, task_module: TaskModule, task: Task, world: World, watch: Stopwatch) -> None:
         model = task_module.model

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from paceline.spec.axes.graphs import GRAPHS
 from paceline.spec.run import Spec
 from paceline.worker.step.eager import EagerStep
 from paceline.worker.step.executor import Step, StepParts
 
 
 def build_step(spec: Spec, parts: StepParts) -> Step:
-    return EagerStep(parts) if spec.graph == "eager" else _with_graph(spec, parts)
+    return _with_graph(spec, parts) if GRAPHS[spec.graph].is_graph else EagerStep(parts)
 
 
 def _with_graph(spec: Spec, parts: StepParts) -> Step:
@@ -20,11 +21,9 @@ def _with_graph(spec: Spec, parts: StepParts) -> Step:
     from paceline.worker.transform.graph import Compiler
 
     assert isinstance(spec.threads, int)
-    compiles = Compiles(parts.watch)
-    if spec.graph == "captured":
-        return CapturedStep(parts, compiles)
-    if spec.graph == "export":
-        return ModelGraphStep(parts, compiles, None)
+    compiles, mode = Compiles(parts.watch), GRAPHS[spec.graph]
+    if not mode.needs_compiler:
+        return ModelGraphStep(parts, compiles, None) if mode.is_exported else CapturedStep(parts, compiles)
     compiler = Compiler(parts.world.device, threads=spec.threads, kept=spec.graph_cache == "keep")
     compiler.meet_machine()
-    return (CompiledStep if spec.graph_of == "step" else ModelGraphStep)(parts, compiles, compiler)
+    return (CompiledStep if spec.is_step_graph else ModelGraphStep)(parts, compiles, compiler)

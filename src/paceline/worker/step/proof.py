@@ -67,17 +67,16 @@ class Proof:
             lambda s: update(list(s["weights"].values()), s["gradients"], s["update"]),
             {"weights": state["weights"], "update": state["update"], "gradients": gradients}, self._instead,
         )  # fmt: skip
-        before = train_state.copy_out()
-        for parameter, gradient in zip(update.parameters, gradients, strict=True):
-            parameter.grad = gradient.clone()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        plain = [weight.clone() for weight in weights]
-        train_state.put_back(before)
-        with torch.no_grad():
-            graph.graph(*graph.inputs)
-        apart = max(_apart(weight.double(), other.double()) for weight, other in zip(weights, plain, strict=True))
-        train_state.put_back(before)
+        with train_state.rehearsal():
+            for parameter, gradient in zip(update.parameters, gradients, strict=True):
+                parameter.grad = gradient.clone()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            plain = [weight.clone() for weight in weights]
+        with train_state.rehearsal():
+            with torch.no_grad():
+                graph.graph(*graph.inputs)
+            apart = max(_apart(weight.double(), other.double()) for weight, other in zip(weights, plain, strict=True))
         if apart > self._same:
             self._refuse(f"weights after optimizer.step() ({apart:.1g} apart)")
 

@@ -5,9 +5,10 @@ It is listed, hashed, copied out and put back in one way. Tensors are put back w
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -119,26 +120,35 @@ class TrainState:
     def digest(self) -> str:
         return self.copy_out().digest()
 
-    @torch.no_grad()
+    @contextlib.contextmanager
+    def rehearsal(self) -> Generator[None]:
+        """Around an update that is tried: parameters, buffers and the optimizer are afterwards as they were."""
+        before = self.copy_out()
+        yield
+        self._fill(before)
+
     def put_back(self, snapshot: Snapshot) -> None:
         """Into the tensors that are there; the optimizer's state is made where there is none yet."""
-        values = snapshot.values
-        rows = {
-            name.removeprefix("optimizer/"): t for name, t in snapshot.tensors.items() if name.startswith("optimizer/")
-        }
-        self._optimizer_state.restore(rows, values["optimizer"])
-        random = {name.removeprefix("random/"): t for name, t in snapshot.tensors.items() if name.startswith("random/")}
-        mine = {
-            name: tensor for name, tensor in self.tensors().items() if not name.startswith(("optimizer/", "random/"))
-        }
-        for name, tensor in mine.items():
-            copy_into(tensor, snapshot.tensors, name)
-        self.unit = values["unit"]
+        self._fill(snapshot)
+        self.unit = snapshot.values["unit"]
         for name, keeper in self.keepers.items():
-            keeper.restore(values[name])
+            keeper.restore(snapshot.values[name])
         for called in self.on_put_back:
             called()
-        set_random_states(self.device, random, values["random"])  # last: nothing above may draw
+        random = {name.removeprefix("random/"): t for name, t in snapshot.tensors.items() if name.startswith("random/")}
+        set_random_states(self.device, random, snapshot.values["random"])  # last: nothing above may draw
+
+    @torch.no_grad()
+    def _fill(self, snapshot: Snapshot) -> None:
+        rows = {
+            name.removeprefix("optimizer/"): tensor
+            for name, tensor in snapshot.tensors.items()
+            if name.startswith("optimizer/")
+        }
+        self._optimizer_state.restore(rows, snapshot.values["optimizer"])
+        for name, tensor in self.tensors().items():
+            if not name.startswith(("optimizer/", "random/")):
+                copy_into(tensor, snapshot.tensors, name)
 
 
 def copy_into(tensor: torch.Tensor, tensors: Mapping[str, torch.Tensor], name: str) -> None:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import getpass
-import tempfile
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-import torch._dynamo
 
 from made_step import WORLD
 from paceline.base.errors import RunFailed
-from paceline.worker.assemble import Parts
-from paceline.worker.measure.compiles import Compiles
-from paceline.worker.step.captured import CapturedStep
 from paceline.worker.step.compiled import CompiledStep
-from paceline.worker.transform.graph import Compiler
 from round_trip import advance, assembled, round_trip, spec_of, task
+from unit_step import OnHost, compiler, quick_step
 
+__all__ = ["compiler"]  # a fixture
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -33,54 +24,6 @@ OPTIMIZERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def compiler() -> Iterator[None]:
-    import torch._inductor.config as inductor
-
-    with pytest.MonkeyPatch.context() as patch, inductor.patch(compile_threads=1):
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}"))
-        torch._dynamo.reset()
-        yield
-        torch._dynamo.reset()
-        patch.delenv("_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", raising=False)
-
-
-class Warm(Compiler):
-    """Runs the same graphs operator by operator: quick, and as exact."""
-
-    def __init__(self) -> None:
-        super().__init__(WORLD.device, threads=1, kept=True, backend="aot_eager")
-        self._ready = True
-
-
-class OnHost(CapturedStep):
-    """What a recording is, played by hand: the same work on the same tensors, whatever they hold by then. torch's generator of the
-    host is drawn from in it, as a recording draws from the GPU's."""
-
-    draws_on_host = False
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.recorder: Any = SimpleNamespace(aside=lambda work: work(), record=self._recorded)
-
-    def _recorded(self, body: Any) -> Any:
-        def replay() -> None:
-            for parameter in self.task_module.parameters():
-                parameter.grad = None
-            body()
-
-        return SimpleNamespace(replay=replay)
-
-
-def _graph(kind: Any) -> Any:
-    def prepare(parts: Parts) -> Parts:
-        given = parts.step_parts
-        compiles = Compiles(given.watch)
-        return replace(parts, step=kind(given, compiles, *([Warm()] if kind is CompiledStep else [])))
-
-    return prepare
-
-
 # executor -> settings, and what replaces the step that assemble has built (a cold compiler takes seconds, a recording a GPU)
 EXECUTORS: dict[str, tuple[dict[str, Any], Any]] = {
     "eager": ({}, None),
@@ -88,8 +31,8 @@ EXECUTORS: dict[str, tuple[dict[str, Any], Any]] = {
     "half": ({"precision": "bf16"}, None),
     "scaled": ({"precision": "fp16"}, None),
     "export": ({"graph": "export", "graph_of": "model"}, None),
-    "compiled": ({}, _graph(CompiledStep)),
-    "captured": ({"update": "fused"}, _graph(OnHost)),
+    "compiled": ({}, quick_step(CompiledStep)),
+    "captured": ({"update": "fused"}, quick_step(OnHost)),
 }
 
 
