@@ -25,9 +25,9 @@ from itertools import pairwise, product
 from typing import Any
 
 import torch
-from paceline.worker.recording import Recorder
 from ratios import ratio
 
+from paceline.worker.step.recording import Recorder
 from paceline.worker.transform.crossovers import MOST_APART, MOST_SUMMED, MOST_TAPS
 from paceline.worker.transform.few_channels import MOST_BYTES, weight_gradient
 from paceline.worker.transform.small_products import bias_apart, summed

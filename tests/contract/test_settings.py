@@ -86,7 +86,7 @@ ELSEWHERE = {
     "pin": "tests/dist/test_memory.py",
     "table_split": "tests/dist/test_tables.py",
     "graph": "tests/e2e/test_graphs.py",
-    "graph_of": "tests/unit/worker/test_graph_step.py",
+    "graph_of": "tests/unit/worker/step/test_graphs.py",
     "graph_cache": "tests/e2e/test_graphs.py",
 }
 
