@@ -102,7 +102,7 @@ def _pages(entry: Any) -> list[str]:
     """The files of a part of the site's navigation, however deep."""
     if isinstance(entry, str):
         return [entry]
-    parts: list[Any] = list(entry.values()) if isinstance(entry, dict) else entry
+    parts: Any = entry.values() if isinstance(entry, dict) else entry  # pyright: ignore[reportUnknownVariableType]
     return [page for part in parts for page in _pages(part)]
 
 
