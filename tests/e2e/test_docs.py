@@ -131,6 +131,10 @@ def test_console_blocks_hold_commands_and_comments_are_known() -> None:
             assert set(block.said) <= {"exit", "checked", "repeats", "not run"}, where
             assert block.language in {"console", "python", "yaml", "json", "text", ""}, where
             assert block.language != "console" or block.commands, f"{where}: no line begins with '$ '"
+            hidden = re.search(r"^(?:\$ |paceline |python )", block.text, flags=re.MULTILINE)
+            assert block.language == "console" or not hidden or path.name == "commands.md", (
+                f"{where}: a command that nobody runs"
+            )
 
 
 def test_blocks_named_like_an_example_are_that_example() -> None:
