@@ -19,7 +19,7 @@ STATE := $(shell { cat pyproject.toml constraints.txt Makefile; echo '$(TORCH) $
 FULL := $(VENV)/.setup-$(STATE)
 LIGHT := $(VENV)/.light-$(STATE)
 
-.PHONY: help setup demo test lint format types arch bench soak matrix clean system
+.PHONY: help setup demo test docs lint format types arch bench soak matrix clean system
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -35,6 +35,10 @@ test: setup lint types  ## lint, types and all tests but the marked ones
 	$(PYTEST) -n 2 --dist loadgroup -m "not gpu and not slow and not alone"
 	@# The second pass: what is timed, and the one cluster in a box this machine can have, run with nothing beside them.
 	$(PYTEST) -m "alone and not gpu and not slow"
+
+docs: $(FULL)  ## the documentation as a site in build/site, without the network
+	$(PY) scripts/commands-page
+	$(VENV)/bin/zensical build --strict --clean
 
 lint: $(FULL)  ## ruff, check and format
 	$(PY) -m ruff check .
@@ -67,7 +71,7 @@ matrix:  ## the fast tests on every Python and torch that can be had here
 	TORCH_VERSIONS="2.11.0 2.12.* 2.13.0" scripts/matrix
 
 clean:  ## remove the environments and every cache
-	rm -rf $(VENV) .venv-matrix-* .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-matrix-* .pytest_cache .ruff_cache .hypothesis .cache build dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---- environments ----
@@ -89,7 +93,7 @@ define install
 endef
 
 $(FULL): | $(PY)
-	$(call install,'.[dev$(comma)parquet$(comma)mpi$(comma)accelerate$(comma)bench]',$(FULL) $(LIGHT))
+	$(call install,'.[dev$(comma)parquet$(comma)mpi$(comma)accelerate$(comma)bench$(comma)docs]',$(FULL) $(LIGHT))
 
 $(LIGHT): | $(PY)
 	$(call install,.,$(LIGHT))

@@ -1,4 +1,5 @@
-"""Where everything lies inside a run directory and a study directory. The only file that knows these names."""
+"""Where everything lies inside a run directory and a study directory. Python code takes these names from here; a Slurm job's
+script writes `job/began` and `job/ended` itself."""
 
 from __future__ import annotations
 
