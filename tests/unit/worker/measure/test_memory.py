@@ -13,7 +13,8 @@ import torch._dynamo  # the first optimizer would: it sets an environment variab
 from paceline.spec.run import Spec
 from paceline.worker.measure.allocator import Malloc, host_memory
 from paceline.worker.measure.clock import Stopwatch
-from paceline.worker.measure.memory import Memory, resident
+from paceline.worker.measure.memory import Memory
+from paceline.worker.measure.sizes import resident
 from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.replicate import Replicated
 from paceline.worker.sharding.task_module import TaskModule
