@@ -44,7 +44,11 @@ NOT_OURS = {"PYTEST_CURRENT_TEST"}
 STARTS_PROCESSES = {"contract", "dist", "parity", "e2e", "gpu"}
 
 
-# Beside each other on two cores: the folders in which one test takes seconds come first, so that small ones fill the end.
+# ---- which test runs where, and when ----
+
+# Files in which a test takes seconds and shares nothing with the next: each test goes to whichever process is free.
+SPREAD = ("e2e/test_bad_input.py", "e2e/test_docs.py", "e2e/test_interruptions.py", "parity/test_accelerate.py")
+# The folders with long tests come first, so that small ones fill the end, when one process has nothing left to do.
 LONGEST_FIRST = ("parity", "dist", "e2e", "contract")
 
 
@@ -54,22 +58,30 @@ def _folder(item: pytest.Item) -> str:
     return parts[1] if parts[0] == "tests" else parts[0]
 
 
-def _shares(item: pytest.Item) -> bool:
-    """Whether it uses a fixture that lives as long as its file."""
-    info = getattr(item, "_fixtureinfo", None)
-    return info is not None and any(defined[-1].scope == "module" for defined in info.name2fixturedefs.values())
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if _folder(item) == "gpu":
             item.add_marker(pytest.mark.gpu)
-        # What the tests of a file share (a world of ranks, say) is made once: those that use it stay in one process.
-        if _folder(item) in STARTS_PROCESSES and item.get_closest_marker("xdist_group") is None and _shares(item):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     if not config.pluginmanager.has_plugin("randomly"):
         rank = {folder: number for number, folder in enumerate(LONGEST_FIRST)}
         items.sort(key=lambda item: rank.get(_folder(item), len(rank)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file's tests run in one process, in their order, and what they share (a world of ranks, say) is made once.
+
+    xdist's own groups do not do this: with pytest 9.2 every process gets some of a group (pytest-xdist issue 1386).
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return nodeid if file.endswith(SPREAD) else file
+
+    config.option.loadscopereorder = False  # by number of tests; ours are sorted by how long they take
+    return ByFile(config, log)
 
 
 # ---- random numbers ----

@@ -18,7 +18,7 @@ import pytest
 import paceline
 from adds_up import explained
 
-pytestmark = [pytest.mark.xdist_group("memory"), pytest.mark.timeout(200)]
+pytestmark = pytest.mark.timeout(200)
 
 RANKS = Path(__file__).parent / "memory_ranks.py"
 COUNTED = str(Path(__file__).parent / "counted.py")

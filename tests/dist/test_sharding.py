@@ -16,7 +16,7 @@ import pytest
 import paceline
 from adds_up import explained
 
-pytestmark = [pytest.mark.xdist_group("sharding"), pytest.mark.timeout(200)]
+pytestmark = pytest.mark.timeout(200)
 
 RANKS = Path(__file__).parent / "sharding_ranks.py"
 GATE = 1e-12
