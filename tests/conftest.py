@@ -52,7 +52,7 @@ SPREAD = ("e2e/test_bad_input.py", "e2e/test_docs.py", "e2e/test_interruptions.p
 LONGEST_FIRST = ("parity", "dist", "e2e", "contract")
 
 
-def _folder(item: pytest.Item) -> str:
+def _folder(item: pytest.Item | pytest.Collector) -> str:
     """`unit` of tests/unit/..., and `src` of a doctest."""
     parts = item.path.relative_to(ROOT).parts
     return parts[1] if parts[0] == "tests" else parts[0]
@@ -239,16 +239,31 @@ def shared_warm() -> Iterator[Warm]:
         yield warm
 
 
-@pytest.fixture(autouse=True)
-def runs_are_forked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`paceline.run` in this process forks its ranks from `shared_warm`, unless a test is about how processes start (`own_start`)."""
-    if not STARTS_PROCESSES & set(request.node.path.parts) or request.node.get_closest_marker("own_start"):
+@pytest.fixture(autouse=True, scope="module")
+def runs_are_forked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """`paceline.run` in this process forks its ranks from `shared_warm`, for what a file's tests share too."""
+    if not STARTS_PROCESSES & set(request.node.path.parts):
+        yield
         return
-    from paceline.commands import run, study
-
     warm = request.getfixturevalue("shared_warm")
-    for module in (run, study):
-        monkeypatch.setattr(module, "warmed", lambda: contextlib.nullcontext(warm))
+    with pytest.MonkeyPatch.context() as patch:
+        # No study is made on a GPU, whose machine may not have what studies need (ruamel.yaml).
+        for name in ("run",) if _folder(request.node) == "gpu" else ("run", "study"):
+            patch.setattr(f"paceline.commands.{name}.warmed", lambda: contextlib.nullcontext(warm))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def starts_its_own(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test about how processes start (`own_start`) has what a user has: a warm process for each command."""
+    if not request.node.get_closest_marker("own_start"):
+        yield
+        return
+    from paceline.launch.supervise import warmed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("paceline.commands.run.warmed", warmed)
+        yield
 
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]

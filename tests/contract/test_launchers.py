@@ -54,6 +54,7 @@ def hashes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found
 
 
+@pytest.mark.timeout(300)  # for all of them together
 def test_every_launcher_trains_the_same_model(hashes: dict[str, str]) -> None:
     assert len(set(hashes.values())) == 1, hashes
 
