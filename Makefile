@@ -72,7 +72,7 @@ soak: $(FULL)  ## the tests marked slow, one at a time; then unit, contract and 
 	done
 
 gpu:  ## tests/gpu on one NVIDIA GPU, in the environment of GPU_PYTHON (or PYTHON) as it is: nothing is installed
-	PYTHONPATH=$(CURDIR)/src:$${PYTHONPATH:-} PYTHONUNBUFFERED=1 $(GPU_PYTHON) -m pytest -m gpu -v --durations=0 -p no:cacheprovider tests/gpu
+	PYTHONPATH=$(CURDIR)/src:$${PYTHONPATH:-} PYTHONUNBUFFERED=1 $(GPU_PYTHON) -m pytest -m gpu -v --durations=0 --timeout 300 -p no:cacheprovider tests/gpu
 
 matrix:  ## the fast tests on every Python and torch that can be had here
 	TORCH_VERSIONS="2.11.0 2.12.* 2.13.0" scripts/matrix
