@@ -129,17 +129,17 @@ def test_the_clean_tree_is_clean(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("path", "text", "line", "rule"), PLANTED, ids=[f"{row[3]}-{row[0]}" for row in PLANTED])
 def test_a_planted_violation_is_found(tmp_path: Path, path: str, text: str, line: int, rule: str) -> None:
-    found = check(_tree(tmp_path, CLEAN | {path: DOC + text}))
-    assert {(row.path, row.line, row.rule) for row in found} >= {(path, line, rule)}, found
+    violations = check(_tree(tmp_path, CLEAN | {path: DOC + text}))
+    assert {(row.path, row.line, row.rule) for row in violations} >= {(path, line, rule)}, violations
     # Nothing else is blamed: a rule that cries at its neighbours would be switched off before long.
-    assert {row.path for row in found} == {path}
-    assert {row.rule for row in found} == {rule}
-    assert all(str(row).startswith(f"src/paceline/{path}:") and len(row.sentence) > 15 for row in found)
+    assert {row.path for row in violations} == {path}
+    assert {row.rule for row in violations} == {rule}
+    assert all(str(row).startswith(f"src/paceline/{path}:") and len(row.sentence) > 15 for row in violations)
 
 
 def test_a_missing_docstring_is_found(tmp_path: Path) -> None:
-    (found,) = check(_tree(tmp_path, CLEAN | {"spec/key.py": "X = 1\n"}))
-    assert (found.path, found.rule) == ("spec/key.py", "docstring")
+    (violation,) = check(_tree(tmp_path, CLEAN | {"spec/key.py": "X = 1\n"}))
+    assert (violation.path, violation.rule) == ("spec/key.py", "docstring")
 
 
 def test_a_ring_of_imports_is_found_inside_functions_too(tmp_path: Path) -> None:
@@ -148,14 +148,14 @@ def test_a_ring_of_imports_is_found_inside_functions_too(tmp_path: Path) -> None
         "spec/b.py": DOC + "X = 1\n\n\ndef f():\n    from paceline.spec import c\n    return c\n",
         "spec/c.py": DOC + "from paceline.spec import a\n",
     }
-    (found,) = check(_tree(tmp_path, CLEAN | ring))
-    assert found.rule == "cycle"
-    assert found.sentence.count(" -> ") == 3
+    (violation,) = check(_tree(tmp_path, CLEAN | ring))
+    assert violation.rule == "cycle"
+    assert violation.sentence.count(" -> ") == 3
 
 
 def test_a_long_source_in_cpp_is_found(tmp_path: Path) -> None:
-    (found,) = check(_tree(tmp_path, CLEAN | {"worker/kernels/sum.h": "// A sum.\n" * 401}))
-    assert (found.path, found.line, found.rule) == ("worker/kernels/sum.h", 401, "c++")
+    (violation,) = check(_tree(tmp_path, CLEAN | {"worker/kernels/sum.h": "// A sum.\n" * 401}))
+    assert (violation.path, violation.line, violation.rule) == ("worker/kernels/sum.h", 401, "c++")
 
 
 def test_an_exception_lets_through_what_it_names_and_no_more(tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ def test_importing_the_package_imports_nothing_else() -> None:
 def _named_files(text: str) -> set[str]:
     """Paths in `code spans`, targets of [links](here), and files of a tree drawn under `src/paceline/`."""
     prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    found = {span for span in re.findall(r"`([^`\s]+)`", prose) if "/" in span and _FILE.fullmatch(span)}
-    found |= {link.partition("#")[0] for link in re.findall(r"\]\((?![a-z]+:|#)([^)\s]+)\)", prose)}
+    paths = {span for span in re.findall(r"`([^`\s]+)`", prose) if "/" in span and _FILE.fullmatch(span)}
+    paths |= {link.partition("#")[0] for link in re.findall(r"\]\((?![a-z]+:|#)([^)\s]+)\)", prose)}
     for block in re.findall(r"^```\w*\nsrc/paceline/\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
         trail: list[tuple[int, str]] = []
         for line in block.splitlines():
@@ -45,8 +45,8 @@ def _named_files(text: str) -> set[str]:
             if words and words[0].endswith("/"):
                 trail.append((indent, words[0]))
             elif words and _FILE.fullmatch(words[0]):
-                found.add("".join(folder for _, folder in trail) + words[0])
-    return {path for path in found if not path.startswith(("path/to/", "runs/"))}
+                paths.add("".join(folder for _, folder in trail) + words[0])
+    return {path for path in paths if not path.startswith(("path/to/", "runs/"))}
 
 
 @pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])

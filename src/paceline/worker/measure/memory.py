@@ -28,7 +28,7 @@ _MOST_DISTURBED = 3  # all that is looked at must lie in the warm-up
 
 @dataclass(slots=True)
 class _Moment:
-    """When most was in use: in which phase, after how many operators, and which gradients were there."""
+    """The moment of the peak: how much was in use, in which phase, after how many operators, and the bytes of the gradients."""
 
     used: int = 0
     phase: str = ""
@@ -38,7 +38,7 @@ class _Moment:
 
 @dataclass(slots=True)
 class _Step:
-    """Readings of one step: in use when it began (without the gradients it then throws away), and around its forward passes."""
+    """Bytes in use during one step. `began` leaves out the gradients of the step before, which are freed first."""
 
     began: int = 0
     state: int = 0  # the optimizer's, when the step began: the first step has none yet
@@ -201,11 +201,11 @@ class Memory(TorchDispatchMode):
     # ---- what was seen ----
 
     def weigh(self) -> None:
-        """At the end of training, before ranks meet for the last time: one that has gone leaves its share of all pages to the others."""
+        """Called at the end of training while all ranks are alive: when one exits, its share of the shared pages falls to the others."""
         self._proportional = proportional()
 
     def close(self, *, data_bytes: int | None, data_shared: bool = False) -> dict[str, Any]:
-        """`peak_bytes` is the allocator's: on a GPU of all training steps, on a host of the larger of the steps that were looked at.
+        """`peak_bytes`: the allocator's peak. On a GPU it is that of all training steps, on a host the larger of the steps looked at.
         `steady_bytes` is in use between two of those, `end_bytes` at the end: much more would be a leak. `data_shared`: the data's
         bytes are held once a machine, outside of what the allocator counts."""
         rss, steady = resident()
