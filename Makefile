@@ -19,7 +19,12 @@ STATE := $(shell { cat pyproject.toml constraints.txt Makefile; echo '$(TORCH) $
 FULL := $(VENV)/.setup-$(STATE)
 LIGHT := $(VENV)/.light-$(STATE)
 
-.PHONY: help setup demo test docs lint format types arch bench soak matrix clean system
+# The seeds of the orders that `make soak` tries.
+ORDERS ?= 1 2 3 4 5
+# A machine with a GPU may have no .venv of ours and no network: an interpreter that is named is used as it is.
+GPU_PYTHON ?= $(if $(filter-out default file undefined,$(origin PYTHON)),$(PYTHON),$(or $(wildcard $(PY)),$(PYTHON)))
+
+.PHONY: help setup demo test docs lint format types arch bench soak gpu matrix clean system
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -32,7 +37,7 @@ demo: $(LIGHT)  ## a light environment, the quick MNIST study, its report (a few
 	@test -s runs/mnist-scaling-quick/report.html  # the study has said where it is; this makes sure
 
 test: setup lint types  ## lint, types and all tests but the marked ones
-	$(PYTEST) -n 2 --dist loadgroup -m "not gpu and not slow and not alone"
+	$(PYTEST) -n 2 -m "not gpu and not slow and not alone"
 	@# The second pass: what is timed, and the one cluster in a box this machine can have, run with nothing beside them.
 	$(PYTEST) -m "alone and not gpu and not slow"
 
@@ -64,8 +69,14 @@ bench: $(FULL)  ## how long commands take to answer, and launchers to start; wha
 	$(PY) benchmarks/scaling.py --json
 	$(PY) benchmarks/train.py --device cpu --threads 1 --batch 32 --tasks features,mnist-convnet --json
 
-soak: $(FULL)  ## the tests marked slow, one at a time
+soak: $(FULL)  ## the tests marked slow, one at a time; then unit, contract and dist tests in five random orders
 	$(PYTEST) -m "slow and not gpu" --timeout 3600
+	for seed in $(ORDERS); do \
+	  $(PYTEST) -n 2 -p randomly --randomly-seed=$$seed -m "not gpu and not slow and not alone" tests/unit tests/contract tests/dist; \
+	done
+
+gpu:  ## tests/gpu on one NVIDIA GPU, in the environment of GPU_PYTHON (or PYTHON) as it is: nothing is installed
+	PYTHONPATH=$(CURDIR)/src:$${PYTHONPATH:-} PYTHONUNBUFFERED=1 $(GPU_PYTHON) -m pytest -m gpu -v --durations=0 --timeout 300 -p no:cacheprovider tests/gpu
 
 matrix:  ## the fast tests on every Python and torch that can be had here
 	TORCH_VERSIONS="2.11.0 2.12.* 2.13.0" scripts/matrix

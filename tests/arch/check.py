@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,6 +142,56 @@ def shape(source: Source) -> Iterator[Violation]:
                 )
 
 
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _definitions(node: ast.AST, inside: str = "") -> Iterator[tuple[str, ast.ClassDef | _Function, bool]]:
+    """Every class and function with its full name (`Class.method`), and whether it is a method that takes self or cls."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef | _Function):
+            name = f"{inside}.{child.name}" if inside else child.name
+            static = any(isinstance(mark, ast.Name) and mark.id == "staticmethod" for mark in child.decorator_list)
+            yield name, child, isinstance(node, ast.ClassDef) and not static
+            yield from _definitions(child, name)
+        else:
+            yield from _definitions(child, inside)
+
+
+def _num_arguments(function: _Function, *, bound: bool) -> int:
+    taken = function.args
+    return len([*taken.posonlyargs, *taken.args, *taken.kwonlyargs]) - bound
+
+
+def large(source: Source, exceptions: Mapping[str, tuple[int, str, str]]) -> Iterator[Violation]:
+    """Classes, functions and lists of arguments too long to be held in mind."""
+    for name, node, bound in _definitions(source.tree):
+        granted = exceptions.get(f"{source.path} {name}", (0, "", ""))[0]
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        if isinstance(node, ast.ClassDef):
+            if lines > max(house.MAX_CLASS_LINES, granted):
+                sentence = f"class {name} has {lines} lines, more than {house.MAX_CLASS_LINES}: two concepts in a class"
+                yield Violation(source.path, node.lineno, "class", sentence)
+            continue
+        if lines > max(house.MAX_FUNCTION_LINES, granted):
+            sentence = f"{name}() has {lines} lines, more than {house.MAX_FUNCTION_LINES}: name its parts"
+            yield Violation(source.path, node.lineno, "function", sentence)
+        arguments = _num_arguments(node, bound=bound)
+        command = owned(source.path, list(house.COMMANDS)) and not node.name.startswith("_")
+        if arguments > max(house.MAX_ARGUMENTS, granted) and not command:
+            sentence = (
+                f"{name}() takes {arguments} arguments, more than {house.MAX_ARGUMENTS}: some of them are one thing"
+            )
+            yield Violation(source.path, node.lineno, "arguments", sentence)
+
+
+def cpp(package: Path) -> Iterator[Violation]:
+    for file in sorted(file for kind in ("*.cpp", "*.h") for file in package.rglob(kind)):
+        lines = len(file.read_text().splitlines())
+        if lines > house.MAX_CPP_LINES:
+            sentence = f"{lines} lines, more than {house.MAX_CPP_LINES}: put a part of it into a header"
+            yield Violation(file.relative_to(package).as_posix(), lines, "c++", sentence)
+
+
 def _line(node: ast.AST) -> int:
     return getattr(node, "lineno", 1)
 
@@ -238,14 +288,15 @@ def cycles(sources: list[Source]) -> Iterator[Violation]:
             yield from walk(module, [module])
 
 
-def check(package: Path) -> list[Violation]:
+def check(package: Path, exceptions: Mapping[str, tuple[int, str, str]] = house.LARGE) -> list[Violation]:
     """Everything that is wrong with the tree below `package` (the folder that holds `__init__.py`)."""
     sources = read_all(package)
-    found = set(cycles(sources))
+    violations = {*cycles(sources), *cpp(package)}
     for source in sources:
         for rule in (imports, libraries, doors, shape, state, patches, work):
-            found.update(rule(source))
-    return sorted(found)
+            violations.update(rule(source))
+        violations.update(large(source, exceptions))
+    return sorted(violations)
 
 
 if __name__ == "__main__":

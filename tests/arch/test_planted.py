@@ -15,7 +15,9 @@ CLEAN = {
     "base/files.py": '"""Disk."""\nimport os\n\n\ndef put(path):\n    path.write_text("x")\n    os.replace(path, path)\n',
     "spec/run.py": '"""Spec."""\nfrom paceline.base import files\n\nTABLE = {"a": files}\n',
     "records/record.py": '"""Record."""\nfrom paceline.spec.run import TABLE\n\n__all__ = ["TABLE"]\n',
-    "launch/supervise.py": '"""Processes."""\nimport os, subprocess, time\n\nX = (os.environ, subprocess.run, time.monotonic)\n',
+    "base/environment.py": '"""Variables."""\nimport os\n\n\ndef variables():\n    return dict(os.environ)\n',
+    "launch/supervise.py": '"""Processes."""\nimport subprocess, time\n\nX = (subprocess.run, time.monotonic)\n',
+    "worker/kernels/sum.cpp": "// A sum.\n" * 400,
     "commands/run.py": '"""Use case."""\nfrom paceline.base import files\nimport paceline.launch.supervise\n\nX = files.write_text\n',
     "worker/jobs.py": '"""Jobs."""\nimport torch\nfrom paceline.worker.world import env\n\nUSED = (torch, env)\n',
     "worker/world/env.py": '"""Rank."""\nimport os\n\n\ndef rank():\n    return os.environ["RANK"]\n',
@@ -62,6 +64,8 @@ PLANTED = [
     ("worker/loop.py", "import os\n\n\ndef f():\n    os.fork()\n", 6, "process"),
     ("launch/local.py", "import os\n\n\ndef f():\n    return os.environ.get('HOME')\n", 6, "environment"),
     ("worker/loop.py", "from os import getenv as g\n", 2, "environment"),
+    ("base/cache.py", "import os\n\n\ndef f():\n    return os.environ.get('HOME')\n", 6, "environment"),
+    ("launch/supervise.py", "import os\n\n\ndef f():\n    return {**os.environ}\n", 6, "environment"),
     ("worker/loop.py", "import time\n\n\ndef f():\n    return time.perf_counter()\n", 6, "clock"),
     ("worker/loop.py", "import time\n\n\ndef f():\n    return time.monotonic()\n", 6, "clock"),
     ("worker/loop.py", "import time\n\n\ndef f():\n    return time.time()\n", 6, "clock"),
@@ -92,6 +96,13 @@ PLANTED = [
     ("spec/load.py", "import yaml\n\n\ndef f(x):\n    return yaml.load(x)\n", 6, "forbidden"),
     # shape
     ("spec/long.py", "X = 1\n" * 300, 301, "size"),
+    ("study/execute.py", "class Runs:\n" + "    x = 1\n" * 200, 2, "class"),
+    ("study/execute.py", "def f():\n" + "    x = 1\n" * 60, 2, "function"),
+    ("study/execute.py", "class Runs:\n    async def f(self):\n" + "        x = 1\n" * 60, 3, "function"),
+    ("study/execute.py", "def f(a, b, c, d, *, e, f, g, h):\n    pass\n", 2, "arguments"),
+    ("study/execute.py", "class Runs:\n    @staticmethod\n    def f(a, b, c, d, e, f, g, h):\n        pass\n", 4, "arguments"),
+    ("study/execute.py", "def f():\n    def g(a, b, c, d, e, f, g, /, h):\n        pass\n", 3, "arguments"),
+    ("cli/study.py", "def _study(a, b, c, d, e, f, g, h):\n    pass\n", 2, "arguments"),
     ("spec/utils.py", "", 1, "name"),
     ("launch/helpers/local.py", "", 1, "name"),
     ("study/execute.py", "class RunManager:\n    pass\n", 2, "name"),
@@ -120,17 +131,17 @@ def test_the_clean_tree_is_clean(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("path", "text", "line", "rule"), PLANTED, ids=[f"{row[3]}-{row[0]}" for row in PLANTED])
 def test_a_planted_violation_is_found(tmp_path: Path, path: str, text: str, line: int, rule: str) -> None:
-    found = check(_tree(tmp_path, CLEAN | {path: DOC + text}))
-    assert {(row.path, row.line, row.rule) for row in found} >= {(path, line, rule)}, found
+    violations = check(_tree(tmp_path, CLEAN | {path: DOC + text}))
+    assert {(row.path, row.line, row.rule) for row in violations} >= {(path, line, rule)}, violations
     # Nothing else is blamed: a rule that cries at its neighbours would be switched off before long.
-    assert {row.path for row in found} == {path}
-    assert {row.rule for row in found} == {rule}
-    assert all(str(row).startswith(f"src/paceline/{path}:") and len(row.sentence) > 15 for row in found)
+    assert {row.path for row in violations} == {path}
+    assert {row.rule for row in violations} == {rule}
+    assert all(str(row).startswith(f"src/paceline/{path}:") and len(row.sentence) > 15 for row in violations)
 
 
 def test_a_missing_docstring_is_found(tmp_path: Path) -> None:
-    (found,) = check(_tree(tmp_path, CLEAN | {"spec/key.py": "X = 1\n"}))
-    assert (found.path, found.rule) == ("spec/key.py", "docstring")
+    (violation,) = check(_tree(tmp_path, CLEAN | {"spec/key.py": "X = 1\n"}))
+    assert (violation.path, violation.rule) == ("spec/key.py", "docstring")
 
 
 def test_a_ring_of_imports_is_found_inside_functions_too(tmp_path: Path) -> None:
@@ -139,12 +150,30 @@ def test_a_ring_of_imports_is_found_inside_functions_too(tmp_path: Path) -> None
         "spec/b.py": DOC + "X = 1\n\n\ndef f():\n    from paceline.spec import c\n    return c\n",
         "spec/c.py": DOC + "from paceline.spec import a\n",
     }
-    (found,) = check(_tree(tmp_path, CLEAN | ring))
-    assert found.rule == "cycle"
-    assert found.sentence.count(" -> ") == 3
+    (violation,) = check(_tree(tmp_path, CLEAN | ring))
+    assert violation.rule == "cycle"
+    assert violation.sentence.count(" -> ") == 3
+
+
+def test_a_long_source_in_cpp_is_found(tmp_path: Path) -> None:
+    (violation,) = check(_tree(tmp_path, CLEAN | {"worker/kernels/sum.h": "// A sum.\n" * 401}))
+    assert (violation.path, violation.line, violation.rule) == ("worker/kernels/sum.h", 401, "c++")
+
+
+def test_an_exception_lets_through_what_it_names_and_no_more(tmp_path: Path) -> None:
+    tree = _tree(
+        tmp_path,
+        CLEAN | {"study/execute.py": DOC + "class Runs:\n    def f(self, a, b, c, d, e, f, g, h):\n        pass\n"},
+    )
+    granted = {"study/execute.py Runs.f": (8, "2026-01-01", "a reason")}
+    assert check(tree, granted) == []
+    assert check(tree, {"study/execute.py f": (8, "2026-01-01", "a reason")}) != []
+    assert check(tree, {"study/execute.py Runs.f": (7, "2026-01-01", "a reason")}) != []
 
 
 ALLOWED = [
+    ("study/execute.py", "class Runs:\n    def f(self, a, b, c, d, e, f, g):\n" + "        x = 1\n" * 59),
+    ("cli/study.py", "def study(a, b, c, d, e, f, g, h, i, j):\n    pass\n"),
     ("report/live.py", "from rich.console import Console\n\n\ndef f(console: Console):\n    return console\n"),
     ("__init__.py", "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from paceline.worker.load import load\n"),
     ("analysis/stats.py", "def f():\n    from scipy import stats\n\n    return stats\n"),

@@ -54,6 +54,7 @@ def hashes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found
 
 
+@pytest.mark.timeout(300)  # for all of them together
 def test_every_launcher_trains_the_same_model(hashes: dict[str, str]) -> None:
     assert len(set(hashes.values())) == 1, hashes
 
@@ -69,7 +70,7 @@ def test_what_on_means_is_said_before_it_starts(name: str) -> None:
     assert "3 ranks" in str(plan_twice(name)[0]["said"])
 
 
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", [2, 3])
 def test_mpi_and_gloo_give_one_model(processes: int, tmp_path: Path) -> None:
     """Bit for bit at two ranks, where a sum has one order; within 1e-6 beyond."""
     found: list[paceline.Record] = []

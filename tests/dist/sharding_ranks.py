@@ -33,6 +33,7 @@ from paceline.worker.tasks.order import epoch_order, training_pieces
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.world.collectives import agree
 from paceline.worker.world.join import World
+from paceline.worker.zygote import warm
 
 HERE = torch.device("cpu")
 ALONE = World(rank=0, size=1, local_rank=0, host="here", device=HERE, backend="gloo")
@@ -429,6 +430,7 @@ def one_rank(rank: int, size: int, folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
+    warm(for_graphs=True)
     fork = multiprocessing.get_context("fork")
     for size in (1, 2, 3):
         ranks = [fork.Process(target=one_rank, args=(rank, size, folder)) for rank in range(size)]

@@ -1,11 +1,13 @@
-"""One rank of a test of cut tables and cut layers: `python table_ranks.py RANK SIZE FOLDER`. Each case compares with one process.
+"""The ranks of `test_tables.py`: `python table_ranks.py FOLDER`. Every case at 2 and 3 ranks, each compared with one process.
 
-The parts are put together by `assemble` as in a run; only the loop is ours, so that one start serves every case.
+torch is imported once and the ranks are forked from there. The parts are put together by `assemble` as in a run; only the loop is
+ours, so that one start serves every case. FOLDER/SIZE gets what each rank says of each case, as JSON.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import re
 import sys
 import traceback
@@ -416,7 +418,7 @@ CASES: Sequence[tuple[str, Callable[[Ranks], None]]] = (
 )  # fmt: skip
 
 
-def main(rank: int, size: int, folder: Path) -> None:
+def one_rank(rank: int, size: int, folder: Path) -> None:
     torch.set_num_threads(1)
     wait = timedelta(seconds=40)  # a case that fails on one rank must not leave the others waiting
     dist.init_process_group(
@@ -434,5 +436,16 @@ def main(rank: int, size: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
+def main(folder: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    for size in (2, 3):
+        (folder / str(size)).mkdir()
+        ranks = [fork.Process(target=one_rank, args=(rank, size, folder / str(size))) for rank in range(size)]
+        for process in ranks:
+            process.start()
+        for process in ranks:
+            process.join()
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(Path(sys.argv[1]))

@@ -20,7 +20,6 @@ import pytest
 from paceline.worker.world.mpi import short
 
 pytestmark = [
-    pytest.mark.xdist_group("mpi"),
     pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here: install Open MPI"),
     pytest.mark.skipif(find_spec("mpi4py") is None, reason="no mpi4py here: pip install 'paceline[mpi]'"),
 ]

@@ -1,7 +1,8 @@
 """Whatever is wrong with what a user gives, the answer is an exit code, one clear sentence, and nothing left behind.
 
 A table: what is typed, the exit code, what must be said. Exit code 2: refused, and the folder is as it was. Exit code 1: a
-run was started and failed; its directory holds the record of that, and `paceline report` can read it.
+run was started and failed; its directory holds the record of that, and `paceline report` can read it. Some of every group are typed
+into a shell's process of their own (`IN_A_SHELL`); the others are the same command in this process, whose ranks are forked.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from conftest import Command
 from e2e.bad_data import Maker, damaged_gzip, features, mnist
 from e2e.processes import left_after, marked
 from paceline.records.record import load
@@ -275,7 +277,7 @@ DEATHS = {
     "kills itself": failed(f"run {{t}}/dies.py:KillsItself {STEPS}", "killed", "rank 0 was killed by SIGKILL"),
     "segfaults": failed(f"run {{t}}/dies.py:Segfaults {STEPS}", "crash", "rank 0 crashed with SIGSEGV"),
     "aborts": failed(f"run {{t}}/dies.py:Aborts {STEPS}", "crash", "rank 0 crashed with SIGABRT"),
-    "hangs": failed(f"run {{t}}/dies.py:Hangs {STEPS} timeout=12s", "timeout", "still running after 12 s", "timeout=12"),
+    "hangs": failed(f"run {{t}}/dies.py:Hangs {STEPS} timeout=6s", "timeout", "still running after 6 s", "timeout=6"),
     "hangs and will not be asked": failed(
         f"run {{t}}/dies.py:HangsHard {STEPS} timeout=12s", "timeout", "still running after 12 s"
     ),
@@ -349,12 +351,21 @@ GROUPS = {
     "study": STUDIES,
 }
 CASES = {f"{group}: {name}": case for group, cases in GROUPS.items() for name, case in cases.items()}
+# Where a command's own process may matter (how it ends what it started, what torch's import has to do with it), and one of each group.
+IN_A_SHELL = {
+    "name or value: unknown task", "name or value: no task", "combination: two machines", "combination: a model of its rank",
+    "data: images truncated", "task file: kills itself at import", "task file: hangs at import", "task code: model() raises",
+    "task code: a row a loader process cannot read", "death: raises what is no text", "death: interrupts itself",
+    "death: leaves without a word", "death: segfaults", "death: hangs and will not be asked", "death: leaves a daemon behind",
+    "folder: out is below a file", "study: unknown study",
+}  # fmt: skip
 
 
 def test_the_table_is_as_long_as_promised() -> None:
     assert len(CASES) >= 40
     assert len({(case.words, *sorted(case.files.items()), case.make) for case in CASES.values()}) == len(CASES)
     assert all(case.code in (1, 2) and case.says for case in CASES.values())
+    assert set(CASES) >= IN_A_SHELL and {name.partition(":")[0] for name in IN_A_SHELL} == set(GROUPS)
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
@@ -363,13 +374,14 @@ def _contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_bad_input(name: str, paceline, tmp_path: Path) -> None:
+def test_bad_input(name: str, paceline: Command, paceline_here: Command, tmp_path: Path) -> None:
     case = CASES[name]
+    command = paceline if name in IN_A_SHELL else paceline_here
     case.prepare(tmp_path)
     before = _contents(tmp_path)
     words = shlex.split(case.words.format(t=TASKS)) + (["--out", "run"] if case.kind else [])
 
-    done = paceline(*words, env={**marked(tmp_path), **STRICT})
+    done = command(*words, env={**marked(tmp_path), **STRICT})
 
     assert left_after(tmp_path, seconds=0.5) == [], "a process outlived the command"
     assert done.returncode == case.code, done.stderr
@@ -385,10 +397,10 @@ def test_bad_input(name: str, paceline, tmp_path: Path) -> None:
         assert done.stdout == ""
         assert _contents(tmp_path) == before, "what was refused leaves no trace"
     else:
-        _check_failed_run(case.kind, spoken, tmp_path / "run", paceline)
+        _check_failed_run(case.kind, spoken, tmp_path / "run", command)
 
 
-def _check_failed_run(kind: str, said: str, run: Path, paceline) -> None:
+def _check_failed_run(kind: str, said: str, run: Path, command: Command) -> None:
     """The directory tells the same story as the terminal, and can still be reported on."""
     record = load(run)
     assert (record.outcome, record.kind) == ("failed", kind)
@@ -396,7 +408,7 @@ def _check_failed_run(kind: str, said: str, run: Path, paceline) -> None:
     assert json.loads((run / "spec.json").read_text()) == record.spec
     assert record["weights_hash"] is None and record["weights"] is None
     assert not list(run.rglob("*.tmp")), "half a file"
-    report = paceline("report", run, env=STRICT)
+    report = command("report", run, env=STRICT)
     assert report.returncode == 0, report.stderr
     assert "failed" in report.stdout and report.stderr == ""
 
@@ -405,16 +417,16 @@ SPOKEN = ["task code: loss is NaN", "death: raises what is no text", "death: kil
 
 
 @pytest.mark.parametrize("name", SPOKEN)
-def test_a_failed_run_is_one_json_document(name: str, paceline, tmp_path: Path) -> None:
+def test_a_failed_run_is_one_json_document(name: str, paceline_here: Command) -> None:
     case = CASES[name]
-    done = paceline(*shlex.split(case.words.format(t=TASKS)), "--json", "--out", "run", env=STRICT)
+    done = paceline_here(*shlex.split(case.words.format(t=TASKS)), "--json", "--out", "run", env=STRICT)
     assert done.returncode == 1
     document = json.loads(done.stdout)
     assert (document["outcome"], document["kind"]) == ("failed", case.kind)
     assert done.stderr == f"paceline: {case.kind}: {document['why']}\n"
 
 
-def test_a_refused_run_is_one_json_document(paceline) -> None:
+def test_a_refused_run_is_one_json_document(paceline: Command) -> None:
     done = paceline("run", "features", "batch=0", "--json")
     assert done.returncode == 2
     document = json.loads(done.stdout)
@@ -422,24 +434,26 @@ def test_a_refused_run_is_one_json_document(paceline) -> None:
     assert done.stderr == f"paceline: {document['why']}\n"
 
 
-def test_the_page_of_a_failed_run_can_be_drawn_and_damaged_events_are_named(paceline, tmp_path: Path) -> None:
+def test_the_page_of_a_failed_run_can_be_drawn_and_damaged_events_are_named(
+    paceline_here: Command, tmp_path: Path
+) -> None:
     """The message holds what no encoding takes; then the events are damaged, as by a full disk or an editor."""
-    paceline("run", TASKS / "dies.py:RaisesUnprintable", *STEPS.split(), "--out", "run", env=STRICT)
-    drawn = paceline("report", "run", "--html", "page.html", env=STRICT)
+    paceline_here("run", TASKS / "dies.py:RaisesUnprintable", *STEPS.split(), "--out", "run", env=STRICT)
+    drawn = paceline_here("report", "run", "--html", "page.html", env=STRICT)
     assert drawn.returncode == 0, drawn.stderr
     assert r"\udcff.png" in (tmp_path / "page.html").read_text()
     events = tmp_path / "run" / "events" / "rank_00000.jsonl"
     events.write_text(events.read_text().replace('"event":"applied"', '"event":"applause"'))
-    damaged = paceline("report", "run", "--html", "page.html", env=STRICT)
+    damaged = paceline_here("report", "run", "--html", "page.html", env=STRICT)
     assert damaged.returncode == 2
     assert "rank_00000.jsonl, line 2: not an event of ours" in damaged.stderr
 
 
-def test_an_odd_name_is_not_bad_input(paceline, tmp_path: Path) -> None:
+def test_an_odd_name_is_not_bad_input(paceline_here: Command, tmp_path: Path) -> None:
     """`.py` in the name of a folder, a space in the name of a file: odd, and fine."""
     folder = tmp_path / "my.pyproject"
     folder.mkdir()
     shutil.copy(TASKS / "good.py", folder / "my task.py")
-    done = paceline("study", "my.pyproject/my task.py:Good", "batch=4,8", "--dry-run")
+    done = paceline_here("study", "my.pyproject/my task.py:Good", "batch=4,8", "--dry-run")
     assert (done.returncode, done.stderr) == (0, "")
     assert "runs/my_task_batch" in done.stdout

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,18 @@ from e2e.box import aside, needed
 from paceline.cluster import machines, processes
 from paceline.cluster.box import CONF
 
-# alone: a link's speed is timed; and pytest 9.2 with xdist 3.8 does not keep a group on one worker (pytest-xdist issue 1386).
-pytestmark = [pytest.mark.alone, pytest.mark.xdist_group("box"), pytest.mark.timeout(120)]
+# alone: a link's speed is timed, and a machine can have one box.
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(120)]
 
 COMMAND = [sys.executable, "-m", "paceline", "cluster"]
 LINK_MBIT = 50
 DAEMONS = {"munged", "slurmctld", "slurmscriptd", "slurmd", "slurmstepd"}
 STEPS = ("network:", "munge:", "Slurm:", "waiting until")  # how `up` begins the lines that tell how far it is
+
+
+def slowly(steps: Sequence[str]) -> list[Any]:
+    """Steps between those that `make test` tries: `make soak` goes through all of them."""
+    return [pytest.param(step, marks=pytest.mark.slow) for step in steps]
 
 
 def cluster(*words: str, expect: int = 0, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -283,7 +288,7 @@ def ended_at(step: str, word: signal.Signals) -> tuple[int, str]:
     raise AssertionError(f"`up` was always done before it was stopped at {step}")
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", ["network:", *slowly(STEPS[1:3]), "waiting until"])
 def test_killed_half_way(clean: None, step: str) -> None:
     ended_at(step, signal.SIGKILL)
     assert status()["state"] == "stale"
@@ -291,7 +296,8 @@ def test_killed_half_way(clean: None, step: str) -> None:
     assert status()["state"] == "up" and "2" in slurm("sinfo", "-h", "-o", "%D")
 
 
-@pytest.mark.parametrize(("step", "word"), [*((step, signal.SIGINT) for step in STEPS), ("Slurm:", signal.SIGTERM)])
+@pytest.mark.parametrize("word", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("step", [*slowly(("network:", "munge:", "waiting until")), "Slurm:"])
 def test_interrupted_half_way(clean: None, step: str, word: signal.Signals) -> None:
     before = traces()
     code, said = ended_at(step, word)

@@ -16,6 +16,7 @@ from conftest import Command
 from paceline.records.events import Mark
 
 
+@pytest.mark.own_start  # the folder for temporary files is found out once a process
 def test_a_compiled_run_says_what_was_compiled_and_what_it_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

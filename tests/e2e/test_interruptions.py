@@ -113,12 +113,23 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         process.communicate()
 
 
+# accelerate's launcher is torchrun's agent under another name: what holds of the one is tried on the other by `make soak`.
+AS_TORCHRUN = pytest.param("accelerate", marks=pytest.mark.slow)
+
+
 # ---- one run ----
 
 
 @pytest.mark.parametrize(
     ("launcher", "victim"),
-    [("local", 0), ("local", 1), ("torchrun", 1), ("spawn", 0), ("accelerate", 1), ("mpirun", 1)],
+    [
+        ("local", 0),
+        ("local", 1),
+        ("torchrun", 1),
+        ("spawn", 0),
+        pytest.param("accelerate", 1, marks=pytest.mark.slow),
+        ("mpirun", 1),
+    ],
 )
 def test_a_killed_rank_ends_its_run_and_is_named(launcher: str, victim: int, desk: Desk) -> None:
     command = desk.start("run", "gated.py", *SHORT, "on=1x2", f"launcher={launcher}", "--out", "run")
@@ -132,7 +143,7 @@ def test_a_killed_rank_ends_its_run_and_is_named(launcher: str, victim: int, des
     assert said == f"paceline: killed: {record.why}\n"
 
 
-@pytest.mark.parametrize("launcher", ["local", "torchrun", "spawn", "accelerate", "mpirun"])
+@pytest.mark.parametrize("launcher", ["local", "torchrun", "spawn", AS_TORCHRUN, "mpirun"])
 def test_ranks_die_with_a_killed_parent_and_the_same_command_works(launcher: str, desk: Desk) -> None:
     words = ("run", "gated.py", *SHORT, "on=1x2", f"launcher={launcher}", "--out", "run")
     command = desk.start(*words)
@@ -225,7 +236,7 @@ def test_a_killed_parent_loses_the_run_it_was_in_and_no_other(desk: Desk) -> Non
     assert_complete(desk, 4)
 
 
-@pytest.mark.parametrize("word", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("word", [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
 def test_an_interrupted_study_reports_and_goes_on(word: signal.Signals, desk: Desk) -> None:
     words = (*STUDY, "--repeats", "1")
     command = desk.start(*words)

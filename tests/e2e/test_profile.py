@@ -84,25 +84,25 @@ def test_inference_has_the_report_s_calls_and_bytes(paceline: Command, tmp_path:
     assert profile["explained"] == pytest.approx(1, abs=0.05)
 
 
-def test_a_user_s_model_with_a_layer_used_twice(paceline: Command) -> None:
+def test_a_user_s_model_with_a_layer_used_twice(paceline_here: Command) -> None:
     """`paceline profile` is `paceline run` with a setting; 9 batches of 8 from 32 samples start over."""
-    done = paceline("run", f"{TASKS / 'odd_model.py'}:Shared", "profile=training", "steps=9", "batch=8", "--json")
+    done = paceline_here("run", f"{TASKS / 'odd_model.py'}:Shared", "profile=training", "steps=9", "batch=8", "--json")
     assert done.returncode == 0, done.stderr
     modules = by_module(json.loads(done.stdout)["profile"])
     assert {name: row["calls"] for name, row in modules.items()} == {"(model)": 9, "layer": 18, "head": 9}
     assert modules["(model)"]["own_backward_s"] > 0, "its own relu"
 
 
-def test_a_model_that_breaks_is_a_sentence(paceline: Command) -> None:
-    done = paceline("profile", f"{TASKS / 'odd_model.py'}:Breaks", "steps=3")
+def test_a_model_that_breaks_is_a_sentence(paceline_here: Command) -> None:
+    done = paceline_here("profile", f"{TASKS / 'odd_model.py'}:Breaks", "steps=3")
     assert done.returncode == 1
     assert re.search(r"this layer is not written yet \(odd_model.py, line \d+, in forward\)", done.stderr)
     assert "Traceback" not in done.stderr + done.stdout
 
 
-def test_what_cannot_be_profiled_is_refused(paceline: Command) -> None:
+def test_what_cannot_be_profiled_is_refused(paceline_here: Command) -> None:
     """Before anything is started, and the command's own word may not be given twice."""
-    done = paceline("profile", "features", "epochs=2", "on=1x2")
+    done = paceline_here("profile", "features", "epochs=2", "on=1x2")
     assert done.returncode == 2
     assert "give steps=N" in done.stderr and "looks into one process" in done.stderr
-    assert paceline("profile", "features", "profile=inference").returncode == 2
+    assert paceline_here("profile", "features", "profile=inference").returncode == 2

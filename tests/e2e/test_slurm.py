@@ -29,12 +29,11 @@ from paceline.launch.slurm import queue
 from paceline.records.events import Applied, Started, read
 from paceline.records.layout import RunDir
 
-pytestmark = [pytest.mark.alone, pytest.mark.xdist_group("box"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(180)]
 
 GATED = Path(__file__).with_name("tasks") / "gated.py"
 WRONG_S = 20.0  # a wrong set-up is refused within this
 SUDDEN_S = 30.0  # a sudden end is a failed row within this
-IN_SLURM = ("slurm+torchrun", "slurm+accelerate", "slurm+mpirun", "slurm+srun")
 T = TypeVar("T")
 
 
@@ -79,7 +78,10 @@ THROUGH: tuple[tuple[str, ...], ...] = (
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "what",
-    [("mnist-convnet", "on=2x1", "steps=40"), ("features", "on=2x2", "steps=30", "num_train=2000", "num_test=500")],
+    [
+        ("mnist-convnet", "on=2x1", "steps=40"),
+        pytest.param(("features", "on=2x2", "steps=30", "num_train=2000", "num_test=500"), marks=pytest.mark.slow),
+    ],
     ids=lambda what: what[0],
 )
 def test_one_model_through_every_launcher(what: tuple[str, ...], box: Box, tmp_path: Path) -> None:
@@ -270,7 +272,12 @@ def ends(process: subprocess.Popen[str], desk: Desk, since: float, *, reachable:
     return record
 
 
-@pytest.mark.parametrize("how", [(name,) for name in IN_SLURM] + [("slurm+mpirun", "backend=mpi")], ids=" ".join)
+# accelerate's agent is torchrun's, and an MPI that carries the messages ends a job as one that only starts it: those two are slow.
+KILLED = [(("slurm+torchrun",), ()), (("slurm+srun",), ()), (("slurm+mpirun", "backend=mpi"), ())]
+KILLED += [((name,), (pytest.mark.slow,)) for name in ("slurm+accelerate", "slurm+mpirun")]
+
+
+@pytest.mark.parametrize("how", [pytest.param(how, marks=marks, id=" ".join(how)) for how, marks in KILLED])
 def test_a_killed_rank(how: Sequence[str], box: Box, desk: Desk) -> None:
     process = desk.start("run", "gated.py", "on=2x1", f"launcher={how[0]}", *how[1:], *SHORT, "--json")
     ranks = wait_for("the ranks train", lambda: desk.training(2))
@@ -281,7 +288,7 @@ def test_a_killed_rank(how: Sequence[str], box: Box, desk: Desk) -> None:
     assert record["why"].startswith("rank 1") and "SIGKILL" in record["why"]
 
 
-@pytest.mark.parametrize("machine", ["node1", "node0"])
+@pytest.mark.parametrize("machine", [pytest.param("node1", marks=pytest.mark.slow), "node0"])
 def test_a_machine_that_is_cut_off(machine: str, box: Box, desk: Desk) -> None:
     """The disk is still shared, so no file tells: the heartbeats do. The head may be the one that is cut off."""
     process = desk.start("run", "gated.py", "on=2x1", "launcher=slurm+srun", *SHORT, "--json")
@@ -436,7 +443,11 @@ def test_a_packed_study_is_one_job(box: Box, tmp_path: Path) -> None:
 # ---- without Slurm: the same command on each machine, by hand ----
 
 
-@pytest.mark.parametrize("how", [("torchrun", "static"), ("torchrun", "c10d"), ("accelerate", "static")], ids=" ".join)
+@pytest.mark.parametrize(
+    "how",
+    [("torchrun", "static"), pytest.param(("torchrun", "c10d"), marks=pytest.mark.slow), ("accelerate", "static")],
+    ids=" ".join,
+)
 def test_by_hand_on_each_machine(how: tuple[str, str], box: Box, tmp_path: Path) -> None:
     words = ("on=2x1", "steps=10", f"launcher={how[0]}", f"rendezvous={how[1]}", "head=node0", "threads=1")
     same = (sys.executable, "-m", "paceline", "run", "mnist-convnet", *words, "--json", "--out", str(tmp_path / "run"))

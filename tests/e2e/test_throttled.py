@@ -67,6 +67,7 @@ def test_a_slow_cable_is_transfer(tmp_path: Path) -> None:
     assert {rank["host"] for rank in record["ranks"]} == {"node0", "node1"}
 
 
+@pytest.mark.slow
 def test_the_report_says_what_is_missing(tmp_path: Path) -> None:
     """The shipped study, made short: on this cable two machines lose, and the words name the cause with figures."""
     words = ("on=1x1,2x1", "launcher=slurm+torchrun", "epochs=1", "num_train=2000", "num_test=100", "--repeats", "3")

@@ -38,13 +38,13 @@ def test_alone_in_company_and_in_a_study(name: str, paceline: Command, tmp_path:
     assert (tmp_path / "study" / "report.html").stat().st_size < 1_500_000
 
 
-def test_what_a_run_leaves(paceline: Command, tmp_path: Path) -> None:
+def test_what_a_run_leaves(paceline_here: Command, tmp_path: Path) -> None:
     """Events and TensorBoard files of every rank, weights that plain safetensors reads, and the record."""
     from safetensors import safe_open
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     record = json.loads(
-        paceline("run", "mnist-convnet", "on=1x2", "steps=20", "log_every=10", "--json", "--out", "r").stdout
+        paceline_here("run", "mnist-convnet", "on=1x2", "steps=20", "log_every=10", "--json", "--out", "r").stdout
     )
     for rank in (0, 1):
         assert (tmp_path / "r" / "events" / f"rank_{rank:05d}.jsonl").exists()
@@ -59,10 +59,10 @@ def test_what_a_run_leaves(paceline: Command, tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_a_budget_decides_the_repeats(paceline: Command, tmp_path: Path) -> None:
+def test_a_budget_decides_the_repeats(paceline_here: Command, tmp_path: Path) -> None:
     shutil.copy(TASKS["my_task.py"][0], tmp_path)
     words = ("my_task.py", "hidden=4,8", "steps=3", "threads=1", "--out", "study")
-    done = paceline("study", *words, "--budget", "0.01s", "--json")
+    done = paceline_here("study", *words, "--budget", "0.01s", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [cell["n"] for cell in found["cells"]] == [1, 1], "never less than one whole block"
@@ -70,23 +70,23 @@ def test_a_budget_decides_the_repeats(paceline: Command, tmp_path: Path) -> None
     assert json.loads((tmp_path / "study" / "study.json").read_text())["repeats"] == 1
 
 
-def test_runs_are_listed_compared_and_removed(paceline: Command, tmp_path: Path) -> None:
+def test_runs_are_listed_compared_and_removed(paceline_here: Command, tmp_path: Path) -> None:
     for seed in (1, 2):
-        assert paceline("run", "mnist-convnet", "steps=2", f"seed={seed}", "--out", f"runs/{seed}").returncode == 0
-    listed = json.loads(paceline("runs", "list", "--json").stdout)["runs"]
+        assert paceline_here("run", "mnist-convnet", "steps=2", f"seed={seed}", "--out", f"runs/{seed}").returncode == 0
+    listed = json.loads(paceline_here("runs", "list", "--json").stdout)["runs"]
     assert [row["run"] for row in listed] == ["1", "2"]
-    compared = json.loads(paceline("runs", "compare", "runs/1", "runs/2", "--json").stdout)
+    compared = json.loads(paceline_here("runs", "compare", "runs/1", "runs/2", "--json").stdout)
     assert compared["settings"] == {"seed": [1, 2]} and not compared["same_weights"]
-    assert paceline("runs", "remove", "1", "--yes").returncode == 0
+    assert paceline_here("runs", "remove", "1", "--yes").returncode == 0
     assert not (tmp_path / "runs" / "1").exists() and (tmp_path / "runs" / "2").exists()
 
 
-def test_somebody_elses_folder_is_never_emptied(paceline: Command, tmp_path: Path) -> None:
+def test_somebody_elses_folder_is_never_emptied(paceline_here: Command, tmp_path: Path) -> None:
     """A project of the user's may well hold a spec.json."""
     mine = tmp_path / "project"
     (mine / "src").mkdir(parents=True)
     (mine / "spec.json").write_text('{"schema": 1, "task": "mine"}')
     (mine / "src" / "precious.py").write_text("1\n")
     for words in (("run", "mnist-convnet", "steps=1", "--out", "project"), ("runs", "remove", "project", "--yes")):
-        assert paceline(*words).returncode == 2
+        assert paceline_here(*words).returncode == 2
     assert (mine / "src" / "precious.py").read_text() == "1\n"

@@ -75,13 +75,13 @@ def test_torchrun_with_another_number(tmp_path: Path) -> None:
     assert record.kind == "mismatch" and "torchrun started a world of 3" in str(record.why)
 
 
-def test_a_setting_that_a_wrapper_would_drop_is_refused(paceline: Command, tmp_path: Path) -> None:
-    done = paceline("run", "mnist-convnet", "wrap=accelerate", "precision=fp16", "device=cpu")
+def test_a_setting_that_a_wrapper_would_drop_is_refused(paceline_here: Command, tmp_path: Path) -> None:
+    done = paceline_here("run", "mnist-convnet", "wrap=accelerate", "precision=fp16", "device=cpu")
     assert done.returncode == 2 and "accelerate drops fp16 there without a word and trains in fp32" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "local", "spawn", "slurm+torchrun"])
-def test_mpi_without_an_mpi_launcher_is_refused(launcher: str, paceline: Command) -> None:
-    done = paceline("run", "mnist-convnet", "on=1x2", f"launcher={launcher}", "backend=mpi")
+def test_mpi_without_an_mpi_launcher_is_refused(launcher: str, paceline_here: Command) -> None:
+    done = paceline_here("run", "mnist-convnet", "on=1x2", f"launcher={launcher}", "backend=mpi")
     assert done.returncode == 2 and "use launcher=mpirun" in done.stderr

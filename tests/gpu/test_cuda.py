@@ -5,12 +5,15 @@ Never in CI: `pytest -m gpu tests/gpu` on a machine that has one. Several GPUs c
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
 import paceline
+
+with_accelerate = pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed")
 
 
 def test_auto_takes_the_gpu_and_says_so(tmp_path: Path) -> None:
@@ -57,6 +60,7 @@ def test_nccl_is_what_carries_the_messages(tmp_path: Path) -> None:
     assert record["applied"]["backend"] == "nccl"
 
 
+@with_accelerate
 @pytest.mark.parametrize(("precision", "dtype"), [("fp16", "float16"), ("bf16", "bfloat16"), ("fp32", "float32")])
 def test_accelerate_applies_what_is_asked(precision: str, dtype: str, tmp_path: Path) -> None:
     """On a GPU fp16 through accelerate is really fp16: the dtypes are those that the layers gave."""
@@ -67,7 +71,7 @@ def test_accelerate_applies_what_is_asked(precision: str, dtype: str, tmp_path: 
     assert record["applied"]["dtypes"]["parameters"] == ["float32"]
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("accelerate", marks=with_accelerate)])
 def test_launchers_on_a_gpu(launcher: str, tmp_path: Path) -> None:
     record = paceline.run("mnist-convnet", out=tmp_path / "run", launcher=launcher, steps=20)
     assert record.completed, record.why

@@ -37,7 +37,7 @@ def test_the_record_of_a_run_has_it(tmp_path: Path) -> None:
     pytest.importorskip("pynvml", reason="the GPU's counter is read through nvidia-ml-py, which is not installed")
     import paceline
 
-    record = paceline.run("mnist-convnet", out=tmp_path / "run", device="cuda", epochs=20, price=4.0)
+    record = paceline.run("mnist-convnet", out=tmp_path / "run", device="cuda", epochs=8, price=4.0)
     assert record.completed, record.why
     found, seconds = record["energy"], record.time["training_s"]
     assert found["joules"] is not None, found["why"]

@@ -5,6 +5,7 @@ Never in CI: `pytest -m gpu tests/gpu` on a machine that has one. Several GPUs c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,23 @@ def train(folder: Path, **asked: Any) -> paceline.Record:
     return record
 
 
+Train = Callable[..., paceline.Record]
+
+
+@pytest.fixture(scope="module")
+def eager(tmp_path_factory: pytest.TempPathFactory) -> Train:
+    """The eager run that a graph is compared with, trained once for all tests that ask for the same."""
+    done: dict[str, paceline.Record] = {}
+
+    def call(**asked: Any) -> paceline.Record:
+        key = str(sorted(asked.items()))
+        if key not in done:
+            done[key] = train(tmp_path_factory.mktemp("eager") / "run", **asked)
+        return done[key]
+
+    return call
+
+
 def same(one: paceline.Record, other: paceline.Record, tolerance: float) -> None:
     for split in ("train", "test"):
         ours, theirs = one.plain[split], other.plain[split]
@@ -50,10 +68,12 @@ def same(one: paceline.Record, other: paceline.Record, tolerance: float) -> None
         ({"optimizer": "sgd", "momentum": 0.9, "nesterov": True, "lr": 0.01, "schedule": "step"}, RATE),
     ],
 )
-def test_a_captured_step_trains_as_an_eager_one(asked: dict[str, Any], tolerance: float, tmp_path: Path) -> None:
+def test_a_captured_step_trains_as_an_eager_one(
+    asked: dict[str, Any], tolerance: float, eager: Train, tmp_path: Path
+) -> None:
     graph = train(tmp_path / "graph", graph="captured", precision="fp64", **asked)
-    eager = train(tmp_path / "eager", precision="fp64", **asked)
-    same(graph, eager, tolerance)
+    plain = eager(precision="fp64", **asked)
+    same(graph, plain, tolerance)
     applied, found, parts = graph["applied"], graph["graph"], graph.time["parts"]
     assert (applied["graph"], applied["graph_of"], applied["device"]) == ("captured", "step", "cuda")
     assert (found["graphs"], found["eager_steps"]) == (1, 3 + 4), "three first steps, and four short batches"
@@ -61,19 +81,19 @@ def test_a_captured_step_trains_as_an_eager_one(asked: dict[str, Any], tolerance
     assert parts["compile"] == found["compile_s"] > 0 and parts["step"] > 0
     assert parts["forward"] is parts["backward"] is parts["optimizer"] is None, "nothing inside is told apart"
     if "clip" in asked:
-        assert applied["clip"]["steps"] == eager["applied"]["clip"]["steps"] > 0
-        assert applied["clip"]["longest"] == pytest.approx(eager["applied"]["clip"]["longest"], rel=CLOSE)
-    assert [row["lr"] for row in graph["history"]] == [row["lr"] for row in eager["history"]]
+        assert applied["clip"]["steps"] == plain["applied"]["clip"]["steps"] > 0
+        assert applied["clip"]["longest"] == pytest.approx(plain["applied"]["clip"]["longest"], rel=CLOSE)
+    assert [row["lr"] for row in graph["history"]] == [row["lr"] for row in plain["history"]]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "bf16-pure"])
-def test_formats(precision: str, tmp_path: Path) -> None:
+def test_formats(precision: str, eager: Train, tmp_path: Path) -> None:
     graph = train(tmp_path / "graph", graph="captured", precision=precision)
-    eager = train(tmp_path / "eager", precision=precision)
+    plain = eager(precision=precision)
     assert graph["applied"]["precision"] == precision
-    assert graph["applied"]["dtypes"] == eager["applied"]["dtypes"]
+    assert graph["applied"]["dtypes"] == plain["applied"]["dtypes"]
     far = {"fp32": 1e-4, "tf32": 1e-2, "bf16": 2e-2, "bf16-pure": 5e-2}[precision]
-    assert abs(graph.test["loss"] - eager.test["loss"]) < far
+    assert abs(graph.test["loss"] - plain.test["loss"]) < far
 
 
 def test_running_statistics_and_memory_are_those_of_real_steps(tmp_path: Path) -> None:
@@ -106,10 +126,9 @@ def test_what_python_draws_is_not_captured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("of", ["model", "step"])
-def test_compiled_on_a_gpu(of: str, tmp_path: Path) -> None:
+def test_compiled_on_a_gpu(of: str, eager: Train, tmp_path: Path) -> None:
     graph = train(tmp_path / "graph", graph="compile", graph_of=of, precision="fp64")
-    eager = train(tmp_path / "eager", precision="fp64")
-    same(graph, eager, CLOSE)
+    same(graph, eager(precision="fp64"), CLOSE)
     found = graph["graph"]
     assert (graph["applied"]["graph"], graph["applied"]["graph_of"]) == ("compile", of)
     assert (found["graphs"], found["recompiles"], found["eager_steps"]) == ((2, 1, 0) if of == "model" else (1, 0, 5))
@@ -118,21 +137,28 @@ def test_compiled_on_a_gpu(of: str, tmp_path: Path) -> None:
         assert found["captured"], "a compiled step is recorded too"
 
 
+IMAGES: dict[str, Any] = {"batch": 64, "epochs": 3, "precision": "fp64"}
+
+
+@pytest.fixture(scope="module")
+def eager_images(tmp_path_factory: pytest.TempPathFactory) -> paceline.Record:
+    return paceline.run("cifar-cnn", out=tmp_path_factory.mktemp("eager") / "run", **IMAGES)
+
+
 @pytest.mark.parametrize("graph", ["compile", "captured"])
-def test_a_graph_on_a_gpu_fetches_and_augments_its_own_samples(graph: str, tmp_path: Path) -> None:
+def test_a_graph_on_a_gpu_fetches_and_augments_its_own_samples(
+    graph: str, eager_images: paceline.Record, tmp_path: Path
+) -> None:
     """The same pixels: 1,000 images in batches of 64 with a short last one, three times, in another order each time."""
-    asked: dict[str, Any] = {"batch": 64, "epochs": 3, "precision": "fp64"}
-    one, other = (
-        paceline.run("cifar-cnn", out=tmp_path / name, **asked, **more)
-        for name, more in (("graph", {"graph": graph, "graph_of": "step"}), ("eager", {}))
-    )
+    other = eager_images
+    one = paceline.run("cifar-cnn", out=tmp_path / "graph", graph=graph, graph_of="step", **IMAGES)
     for record in (one, other):
         assert record.completed, record.why
         explained(record)
     assert abs(one.train["loss"] - other.train["loss"]) < RATE and abs(one.test["loss"] - other.test["loss"]) < RATE
 
 
-def test_exported_on_a_gpu(tmp_path: Path) -> None:
+def test_exported_on_a_gpu(eager: Train, tmp_path: Path) -> None:
     graph = train(tmp_path / "graph", graph="export", precision="fp64")
-    same(graph, train(tmp_path / "eager", precision="fp64"), CLOSE)
+    same(graph, eager(precision="fp64"), CLOSE)
     assert graph["applied"]["graph"] == "export"

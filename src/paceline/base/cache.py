@@ -6,6 +6,7 @@ import os
 import stat
 from pathlib import Path
 
+from paceline.base.environment import variable
 from paceline.base.errors import RunFailed
 
 
@@ -34,10 +35,9 @@ def usable() -> bool:
 
 
 def _root() -> Path:
-    own = os.environ.get("PACELINE_CACHE")
-    if own:
+    if own := variable("PACELINE_CACHE"):
         return Path(own).expanduser().absolute()
-    given = os.environ.get("XDG_CACHE_HOME")
+    given = variable("XDG_CACHE_HOME")
     try:
         return (Path(given) if given else Path.home() / ".cache") / "paceline"
     except RuntimeError as error:  # neither HOME nor an entry in the list of users
@@ -47,8 +47,12 @@ def _root() -> Path:
 
 
 def _ours(folder: Path) -> None:
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    status = folder.lstat()
+    if (
+        not stat.S_ISDIR(status.st_mode)
+        or status.st_uid != os.getuid()
+        or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    ):
         raise RunFailed(
             f"{folder}: code would be loaded from it, and it is a link, another user's, or others may write there: name a folder of your "
             "own in PACELINE_CACHE",

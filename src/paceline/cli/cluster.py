@@ -43,12 +43,12 @@ def up(
     """Start the cluster and wait until Slurm takes jobs; asked again for the same one, say that it is up."""
     from paceline.commands import cluster
 
-    found = cluster.up(num_machines=machines, cores=cores, link=link, delay=delay, say=_step)
+    seen = cluster.up(num_machines=machines, cores=cores, link=link, delay=delay, say=_step)
     if as_json:
-        print_json(found)
+        print_json(seen)
         return
-    say(f"the cluster is up, after {found['took_s']:.1f} s" if found["started"] else "the cluster is up already")
-    _show(found)
+    say(f"the cluster is up, after {seen['took_s']:.1f} s" if seen["started"] else "the cluster is up already")
+    _show(seen)
     say_all(
         [
             "\nnext:",
@@ -71,21 +71,21 @@ def status(as_json: Json = False) -> None:
     """The machines as Slurm and the network see them, and the jobs."""
     from paceline.commands import cluster
 
-    found = cluster.look()
+    seen = cluster.look()
     if as_json:
-        print_json(found)
+        print_json(seen)
     else:
-        _show(found)
+        _show(seen)
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(seen: dict[str, Any]) -> None:
     from paceline.commands import cluster, show
 
-    if found["machines"]:
-        show.table(console(), found["shape"], *cluster.shown(found))
-    if found["jobs"]:
-        show.table(console(), "jobs", *cluster.shown_jobs(found))
-    say_all(cluster.remarks(found))
+    if seen["machines"]:
+        show.table(console(), seen["shape"], *cluster.shown(seen))
+    if seen["jobs"]:
+        show.table(console(), "jobs", *cluster.shown_jobs(seen))
+    say_all(cluster.remarks(seen))
 
 
 def cut(node: Machine) -> None:

@@ -15,12 +15,12 @@ def doctor(as_json: Json = False) -> None:
     from paceline.commands import show
     from paceline.commands.doctor.examine import HEAD, examine
 
-    found = examine()
+    examined = examine()
     if as_json:
-        print_json(found.plain())
+        print_json(examined.plain())
     else:
         screen = console()
-        for group, rows in found.tables(screen.width):
+        for group, rows in examined.tables(screen.width):
             show.table(screen, group, HEAD, rows)
-        say(found.verdict())
-    raise typer.Exit(0 if found.why is None else 1)
+        say(examined.verdict())
+    raise typer.Exit(0 if examined.why is None else 1)

@@ -92,15 +92,15 @@ def runs_compare(a: Path, b: Path, as_json: Json = False) -> None:
     """Two runs side by side: what differs in what was asked, and what was measured."""
     from paceline.commands import runs, show
 
-    found = runs.compare(a, b)
+    comparison = runs.compare(a, b)
     if as_json:
-        print_json(found)
+        print_json(comparison)
         return
-    settings = [[name, str(x), str(y)] for name, (x, y) in found["settings"].items()]
-    figures = [[name, *("" if v is None else f"{v:.6g}" for v in pair)] for name, pair in found["metrics"].items()]
+    settings = [[name, str(x), str(y)] for name, (x, y) in comparison["settings"].items()]
+    figures = [[name, *("" if v is None else f"{v:.6g}" for v in pair)] for name, pair in comparison["metrics"].items()]
     show.table(console(), "settings that differ", ["setting", str(a), str(b)], settings)
     show.table(console(), "figures", ["metric", str(a), str(b)], figures)
-    say(f"weights: {'bitwise the same' if found['same_weights'] else 'different'}; {found['verdict']}")
+    say(f"weights: {'bitwise the same' if comparison['same_weights'] else 'different'}; {comparison['verdict']}")
 
 
 def runs_remove(

@@ -129,7 +129,7 @@ def study(
     dry_run: DryRun = False,
 ) -> None:
     """Run a matrix of settings with repeats, resuming where it stopped, and report what the figures show."""
-    from paceline.commands import prepare, study
+    from paceline.commands import prepare, show, study
 
     typed = prepare.words(words or [])
     budget_s = study.seconds(budget) if budget is not None else None
@@ -138,38 +138,47 @@ def study(
             what = study.ready(name, typed, repeats=repeats, quick=quick, out=out, warm=warm)
         except KeyboardInterrupt:
             raise Interrupted(_TOO_EARLY) from None
-        _study(
-            what, warm, budget_s=budget_s, repeats=repeats, retry=retry, detach=detach, as_json=as_json, dry_run=dry_run
-        )
-
-
-def _study(
-    what: Any, warm: Any, *, budget_s: float | None, repeats: int | None, retry: bool, detach: bool, as_json: bool, dry_run: bool
-) -> None:  # fmt: skip
-    from paceline.commands import show, study, watching
-
-    if dry_run:
-        if as_json:
-            print_json(what.expanded.plan.model_dump(mode="json", by_alias=True))
-        say_all([] if as_json else show.planned_study(what))
-        return
-    with study.hold(what):
-        if detach:
-            jobs = study.submit(what, retry=retry)
-            said = f"{len(jobs)} jobs in the queue ({', '.join(map(str, jobs))}); the same command picks up what they bring"
-            print_json({"schema": 1, "jobs": jobs, "study_dir": str(what.folder.path)}) if as_json else say(said)
-            if refused := [record for records in what.done().values() for record in records if not record.completed]:
-                fail(f"{len(refused)} runs failed; the first: {refused[0].why}")
-                raise typer.Exit(1)
+        if dry_run:
+            if as_json:
+                print_json(what.expanded.plan.model_dump(mode="json", by_alias=True))
+            say_all([] if as_json else show.planned_study(what))
             return
-        try:
-            what, look = study.look_ahead(what, budget_s=budget_s, most=repeats, warm=warm)
-            with watching.Many(_stderr, what, look, retry=retry) as watcher:
-                reported = study.start(
-                    what, watcher, retry=retry, deadline_s=budget_s, leave=lambda jobs: _leave(jobs, watcher.hush), warm=warm
-                )  # fmt: skip
-        except KeyboardInterrupt:
-            raise Interrupted("interrupted; nothing finished is lost: the same command goes on from here") from None
+        with study.hold(what):
+            if detach:
+                _submit(what, retry=retry, as_json=as_json)
+                return
+            what, reported = _go_through(what, warm, budget_s=budget_s, repeats=repeats, retry=retry)
+    _tell(what, reported, as_json=as_json)
+
+
+def _submit(what: Any, *, retry: bool, as_json: bool) -> None:
+    from paceline.commands import study
+
+    jobs = study.submit(what, retry=retry)
+    said = f"{len(jobs)} jobs in the queue ({', '.join(map(str, jobs))}); the same command picks up what they bring"
+    print_json({"schema": 1, "jobs": jobs, "study_dir": str(what.folder.path)}) if as_json else say(said)
+    if refused := [record for records in what.done().values() for record in records if not record.completed]:
+        fail(f"{len(refused)} runs failed; the first: {refused[0].why}")
+        raise typer.Exit(1)
+
+
+def _go_through(what: Any, warm: Any, *, budget_s: float | None, repeats: int | None, retry: bool) -> tuple[Any, Any]:
+    """The study, as far as a budget lets it go, and what its records show."""
+    from paceline.commands import study, watching
+
+    try:
+        what, look = study.look_ahead(what, budget_s=budget_s, most=repeats, warm=warm)
+        with watching.Many(_stderr, what, look, retry=retry) as watcher:
+            return what, study.start(
+                what, watcher, retry=retry, deadline_s=budget_s, leave=lambda jobs: _leave(jobs, watcher.hush), warm=warm
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted; nothing finished is lost: the same command goes on from here") from None
+
+
+def _tell(what: Any, reported: Any, *, as_json: bool) -> None:
+    from paceline.commands import show
+
     if as_json:
         print_json(show.plain(reported))
     else:

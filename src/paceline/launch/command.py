@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
+from paceline.base.environment import variables
 from paceline.base.errors import RunFailed
 
 
@@ -43,7 +43,7 @@ def ask(
 
     A program that is not there, or does not answer, is a failed run.
     """
-    ours = {name: value for name, value in os.environ.items() if without is None or not name.startswith(without)}
+    ours = {name: value for name, value in variables().items() if without is None or not name.startswith(without)}
     try:
         done = subprocess.run(
             list(argv), env={**(unless_set or {}), **ours, **(env or {})}, stdin=subprocess.DEVNULL,

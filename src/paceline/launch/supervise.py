@@ -18,6 +18,7 @@ from dataclasses import replace
 
 import psutil
 
+from paceline.base.environment import variables
 from paceline.base.errors import RunFailed
 from paceline.base.files import open_log
 from paceline.base.lifeline import bound
@@ -45,7 +46,7 @@ def _mark(run: RunDir) -> str:
 
 def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
     env = {
-        **os.environ,
+        **variables(),
         **{name: value for name, value in changes.items() if value is not None},
         "PACELINE_SUPERVISOR": str(os.getpid()),  # a rank that finds us gone when it starts must not go on
     }

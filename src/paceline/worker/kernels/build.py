@@ -10,9 +10,9 @@ import ctypes
 import functools
 import hashlib
 import platform
+import re
 import shutil
 import subprocess
-from importlib import resources
 from pathlib import Path
 
 from paceline.base.cache import cache_folder
@@ -23,17 +23,20 @@ _COMPILERS = ("g++", "clang++", "c++")
 _FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-march=native", "-fno-math-errno")
 _OWN = {"conv": ("-fopenmp",)}  # not for all: not every compiler brings it
 _PATIENCE_S = 300
+_HERE = Path(__file__).parent
+_INCLUDE = re.compile(
+    r'^#include "(.+)"', re.MULTILINE
+)  # of ours; the system's are the compiler's, which is in the name too
 
 
 def compiler() -> str | None:
     """The one that would be used, where there is any."""
-    return next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+    return next((program for name in _COMPILERS if (program := shutil.which(name))), None)
 
 
 @functools.cache
 def library(name: str) -> ctypes.CDLL:
     """The library made of `<name>.cpp` beside this file, or `RunFailed` with the reason why there is none."""
-    source = resources.files("paceline.worker.kernels").joinpath(f"{name}.cpp").read_bytes()
     program = compiler()
     if program is None:
         raise RunFailed(
@@ -43,9 +46,9 @@ def library(name: str) -> ctypes.CDLL:
         )
     flags = (*_FLAGS, *_OWN.get(name, ()))
     try:
-        path = cache_folder("kernels") / f"{name}-{_stamp(source, program, flags)}.so"
+        path = cache_folder("kernels") / f"{name}-{_stamp(sources(name), program, flags)}.so"
         if not path.exists():
-            _compile(source, program, flags, path)
+            _compile(_HERE / f"{name}.cpp", program, flags, path)
         return ctypes.CDLL(str(path))
     except OSError as error:  # a folder that cannot be written, or from which nothing may be run
         raise RunFailed(
@@ -55,11 +58,23 @@ def library(name: str) -> ctypes.CDLL:
         ) from error
 
 
-def _compile(source: bytes, program: str, flags: tuple[str, ...], path: Path) -> None:
+def sources(name: str, folder: Path = _HERE) -> tuple[bytes, ...]:
+    """`<name>.cpp` and the headers of ours that it includes, directly or through another one: a change in any makes another library."""
+    texts: dict[str, bytes] = {}
+    waiting = [f"{name}.cpp"]
+    while waiting:
+        file = waiting.pop()
+        if file not in texts:
+            texts[file] = (folder / file).read_bytes()
+            waiting += _INCLUDE.findall(texts[file].decode())
+    return tuple(texts[file] for file in sorted(texts))
+
+
+def _compile(source: Path, program: str, flags: tuple[str, ...], path: Path) -> None:
     """Under another name until it is whole: ranks that start together may all be here."""
     with unfinished(path) as out:
-        asked = [program, *flags, "-x", "c++", "-", "-o", str(out)]
-        done = subprocess.run(asked, input=source, capture_output=True, timeout=_PATIENCE_S)
+        asked = [program, *flags, str(source), "-o", str(out)]
+        done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE_S)
         if done.returncode:
             said = next(
                 (line for line in done.stderr.decode(errors="replace").splitlines() if "error" in line), "no word"
@@ -67,9 +82,9 @@ def _compile(source: bytes, program: str, flags: tuple[str, ...], path: Path) ->
             raise RunFailed(f"our own kernels could not be compiled by {program}: {said[:300]}", kind="mismatch")
 
 
-def _stamp(source: bytes, program: str, flags: tuple[str, ...]) -> str:
+def _stamp(texts: tuple[bytes, ...], program: str, flags: tuple[str, ...]) -> str:
     version = subprocess.run([program, "--version"], capture_output=True, timeout=_PATIENCE_S).stdout
-    parts = (source, version, " ".join(flags).encode(), platform.machine().encode(), _processor())
+    parts = (*texts, version, " ".join(flags).encode(), platform.machine().encode(), _processor())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
 
 

@@ -42,24 +42,15 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor | None, *, pool: bool) -> 
 @functools.cache
 def operators() -> torch.library.Library:
     """Compiles the kernel and makes its operators known to torch; once a process. Who holds the result holds them."""
-    forward, backward = _functions()
+    kernel = _Kernel()
     known = torch.library.Library("paceline", "FRAGMENT")
     for schema in _SCHEMAS:
         known.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    known.impl("conv_relu", functools.partial(_forward, forward), "CPU")
-    known.impl("conv_relu_backward", functools.partial(_backward, backward), "CPU")
+    known.impl("conv_relu", kernel.forward, "CPU")
+    known.impl("conv_relu_backward", kernel.backward, "CPU")
     torch.library.register_fake("paceline::conv_relu", _like_forward, lib=known)
     torch.library.register_fake("paceline::conv_relu_backward", _like_backward, lib=known)
     return known
-
-
-def _functions() -> tuple[Any, Any]:
-    """Each takes one block of numbers (`_ASKED`): converting seventeen arguments would take ctypes longer than a small layer."""
-    compiled = library("conv")
-    forward, backward = compiled.conv_forward, compiled.conv_backward
-    forward.argtypes = backward.argtypes = (ctypes.c_char_p,)
-    forward.restype = backward.restype = ctypes.c_int
-    return forward, backward
 
 
 class _ConvRelu(torch.autograd.Function):
@@ -84,23 +75,50 @@ class _ConvRelu(torch.autograd.Function):
 # What follows runs four times a step of a small model, so its lines are few: each costs as much as some hundred products.
 
 
-def _forward(
-    call: Any, x: Tensor, weight: Tensor, bias: Tensor | None, pool: bool, inner: bool
-) -> tuple[Tensor, Tensor]:
-    out, index = _like_forward(x, weight, bias, pool, inner)
-    x, x_inner = _laid(x)
-    num, channels, height, width = x.shape
-    weight, bias = weight.contiguous(), None if bias is None else bias.contiguous()
-    done = call(
-        _ASKED.pack(
-            TYPES[x.dtype], num, channels, height, width, weight.shape[0], pool, torch.get_num_threads(),
-            x.data_ptr(), x_inner, weight.data_ptr(), 0 if bias is None else bias.data_ptr(), out.data_ptr(), inner,
-            0, 0, 0, 0, 0, index.data_ptr(),
-        )
-    )  # fmt: skip
-    if not done:
-        raise MemoryError("our convolution cannot allocate memory for its blocks of samples")
-    return out, index
+class _Kernel:
+    """`conv.cpp`, compiled. Each call takes one block of numbers (`_ASKED`): converting seventeen arguments would take ctypes longer
+    than a small layer."""
+
+    def __init__(self) -> None:
+        compiled = library("conv")
+        self._forward, self._backward = compiled.conv_forward, compiled.conv_backward
+        for function in (self._forward, self._backward):
+            function.argtypes, function.restype = (ctypes.c_char_p,), ctypes.c_int
+
+    def forward(self, x: Tensor, weight: Tensor, bias: Tensor | None, pool: bool, inner: bool) -> tuple[Tensor, Tensor]:
+        out, index = _like_forward(x, weight, bias, pool, inner)
+        x, x_inner = _laid(x)
+        num, channels, height, width = x.shape
+        weight, bias = weight.contiguous(), None if bias is None else bias.contiguous()
+        done = self._forward(
+            _ASKED.pack(
+                TYPES[x.dtype], num, channels, height, width, weight.shape[0], pool, torch.get_num_threads(),
+                x.data_ptr(), x_inner, weight.data_ptr(), 0 if bias is None else bias.data_ptr(), out.data_ptr(), inner,
+                0, 0, 0, 0, 0, index.data_ptr(),
+            )
+        )  # fmt: skip
+        if not done:
+            raise MemoryError("our convolution cannot allocate memory for its blocks of samples")
+        return out, index
+
+    def backward(
+        self, grad: Tensor, x: Tensor, weight: Tensor, index: Tensor, pool: bool, input: bool, bias: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        x, x_inner = _laid(x)
+        grad, grad_inner = _laid(grad)
+        weight = weight.contiguous()
+        num, channels, height, width = x.shape
+        by_input, by_weight, by_bias = _like_backward(grad, x, weight, index, pool, input, bias)
+        done = self._backward(
+            _ASKED.pack(
+                TYPES[x.dtype], num, channels, height, width, weight.shape[0], pool, torch.get_num_threads(),
+                x.data_ptr(), x_inner, weight.data_ptr(), 0, 0, 0, grad.data_ptr(), grad_inner, by_input.data_ptr() if input else 0,
+                by_weight.data_ptr(), by_bias.data_ptr() if bias else 0, index.data_ptr(),
+            )
+        )  # fmt: skip
+        if not done:
+            raise MemoryError("our convolution cannot allocate memory for its blocks of samples")
+        return by_input, by_weight, by_bias
 
 
 def _like_forward(x: Tensor, weight: Tensor, bias: Tensor | None, pool: bool, inner: bool) -> tuple[Tensor, Tensor]:
@@ -125,26 +143,6 @@ def _like_forward(x: Tensor, weight: Tensor, bias: Tensor | None, pool: bool, in
             device=x.device,
         ),
     )
-
-
-def _backward(
-    call: Any, grad: Tensor, x: Tensor, weight: Tensor, index: Tensor, pool: bool, input: bool, bias: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    x, x_inner = _laid(x)
-    grad, grad_inner = _laid(grad)
-    weight = weight.contiguous()
-    num, channels, height, width = x.shape
-    by_input, by_weight, by_bias = _like_backward(grad, x, weight, index, pool, input, bias)
-    done = call(
-        _ASKED.pack(
-            TYPES[x.dtype], num, channels, height, width, weight.shape[0], pool, torch.get_num_threads(),
-            x.data_ptr(), x_inner, weight.data_ptr(), 0, 0, 0, grad.data_ptr(), grad_inner, by_input.data_ptr() if input else 0,
-            by_weight.data_ptr(), by_bias.data_ptr() if bias else 0, index.data_ptr(),
-        )
-    )  # fmt: skip
-    if not done:
-        raise MemoryError("our convolution cannot allocate memory for its blocks of samples")
-    return by_input, by_weight, by_bias
 
 
 def _like_backward(

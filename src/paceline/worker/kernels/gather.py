@@ -23,12 +23,12 @@ class _Tensor(ctypes.Structure):
 def kernel() -> Any:
     """None where it cannot be compiled, or not be kept: torch copies the same rows."""
     try:
-        found = library("gather").gather
+        function = library("gather").gather
     except RunFailed:
         return None
-    found.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
-    found.restype = None
-    return found
+    function.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
+    function.restype = None
+    return function
 
 
 class Gather:

@@ -7,11 +7,8 @@ buffers, batches, temporaries, parameters fetched from other ranks).
 
 from __future__ import annotations
 
-import resource
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from paceline.worker.measure.allocator import Allocator
 from paceline.worker.measure.clock import Stopwatch, now
+from paceline.worker.measure.sizes import bytes_of, has_address, held, is_cut, optimizer_state, proportional, resident
 
 # The first step makes the optimizer's state, the second is like all that follow; both lie in the warm-up that no speed counts.
 STEPS = 2
@@ -28,55 +26,9 @@ _MUCH = 1.1
 _MOST_DISTURBED = 3  # all that is looked at must lie in the warm-up
 
 
-def _bytes(tensors: Iterable[torch.Tensor]) -> int:
-    return sum(_held(tensor) for tensor in tensors)
-
-
-def _held(tensor: torch.Tensor) -> int:
-    """What a tensor's numbers take; of a sparse one those that are there, and where they are; of one cut over ranks, this rank's."""
-    if _cut(tensor):
-        return _held(tensor.to_local())  # pyright: ignore[reportAttributeAccessIssue]
-    if tensor.layout == torch.sparse_coo:
-        return _held(tensor._values()) + _held(tensor._indices())
-    return tensor.numel() * tensor.element_size()
-
-
-def _plain(value: Any) -> bool:
-    """Whether it is a tensor that has an address; tensors of other kinds may refuse to say."""
-    return type(value) is torch.Tensor and value.layout == torch.strided
-
-
-def _cut(tensor: torch.Tensor) -> bool:
-    """Whether this rank holds a part of it (a DTensor)."""
-    return hasattr(tensor, "to_local")
-
-
-def _optimizer_state(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
-    for state in optimizer.state.values():
-        yield from (value for value in state.values() if isinstance(value, torch.Tensor))
-
-
-def resident() -> tuple[int, int | None]:
-    """(the process's peak, what it has now). `ru_maxrss` would be the parent's too: Linux carries it over fork and exec."""
-    if sys.platform != "linux":
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024), None
-    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
-    found = {words[0]: int(words[1]) * 1024 for words in lines if words[:1] in (["VmHWM:"], ["VmRSS:"])}
-    return found["VmHWM:"], found["VmRSS:"]
-
-
-def proportional() -> int | None:
-    """What the process has now, of a page that n processes have an n-th: summed over ranks, everything once. None where nobody counts."""
-    try:
-        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), None)
-
-
 @dataclass(slots=True)
 class _Moment:
-    """When most was in use: in which phase, after how many operators, and which gradients were there."""
+    """The moment of the peak: how much was in use, in which phase, after how many operators, and the bytes of the gradients."""
 
     used: int = 0
     phase: str = ""
@@ -86,7 +38,7 @@ class _Moment:
 
 @dataclass(slots=True)
 class _Step:
-    """Readings of one step: in use when it began (without the gradients it then throws away), and around its forward passes."""
+    """Bytes in use during one step. `began` leaves out the gradients of the step before, which are freed first."""
 
     began: int = 0
     state: int = 0  # the optimizer's, when the step began: the first step has none yet
@@ -94,6 +46,23 @@ class _Step:
     after_backward: int = 0
     ended: int = 0
     most: _Moment = field(default_factory=_Moment)
+
+
+@dataclass(slots=True)
+class _Peaks:
+    """The allocator's own peak, where it keeps one (a GPU's), for training and for evaluation apart."""
+
+    training: int = 0
+    evaluation: int = 0
+
+    def note(self, allocator: Allocator | None, *, evaluation_begins: bool) -> None:
+        if allocator is None or (peak := allocator.peak()) is None:
+            return
+        if evaluation_begins:
+            self.training = max(self.training, peak)
+        else:
+            self.evaluation = max(self.evaluation, peak)
+        allocator.forget_peak()
 
 
 class Memory(TorchDispatchMode):
@@ -116,9 +85,7 @@ class Memory(TorchDispatchMode):
         self._step, self._largest = _Step(), _Step()
         self._phase, self._forward_began = "", 0
         self._hooks: list[Any] = []
-        self._parted: frozenset[str] = (
-            frozenset()
-        )  # parameters of which this rank has a part, except while it computes with them
+        self._parted = frozenset[str]()  # parameters of which this rank has a part, except while it computes with them
         self._graded: dict[int, int] = {}  # parameter -> bytes of its gradient, as they come
         self._made: dict[int, int] = {}  # address -> number of the operator that last made a tensor there
         self._num_operators = 0
@@ -130,7 +97,8 @@ class Memory(TorchDispatchMode):
         self._graphs_before: int | None = None
         self._disturbed = 0
         self._closely = False
-        self._training_peak, self._evaluation_peak, self._proportional = 0, 0, None
+        self._peaks = _Peaks()
+        self._proportional: int | None = None
         if allocator is not None:
             allocator.forget_peak()
 
@@ -147,12 +115,12 @@ class Memory(TorchDispatchMode):
         before = now()
         used = self._allocator.in_use()
         self._closely = not self._compiled and now() - before < _QUICK_S
-        self._parted = frozenset(name for name, parameter in self._model.named_parameters() if _cut(parameter))
+        self._parted = frozenset(name for name, parameter in self._model.named_parameters() if is_cut(parameter))
         self._graded.clear()  # the step begins by letting go of them
         self._made.clear()
         self._num_operators = 0
-        gradients = _bytes(p.grad for p in self._model.parameters() if p.grad is not None)
-        self._step = _Step(began=used - gradients, state=_bytes(_optimizer_state(self._optimizer)))
+        gradients = bytes_of(p.grad for p in self._model.parameters() if p.grad is not None)
+        self._step = _Step(began=used - gradients, state=bytes_of(optimizer_state(self._optimizer)))
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(self._has_gradient)
             for parameter in self._model.parameters()
@@ -170,7 +138,7 @@ class Memory(TorchDispatchMode):
         self._step.ended = self._look()
         for hook in self._hooks:
             hook.remove()
-        self._gradients = max(self._gradients, _bytes(p.grad for p in self._model.parameters() if p.grad is not None))
+        self._gradients = max(self._gradients, bytes_of(p.grad for p in self._model.parameters() if p.grad is not None))
         if self._graphs() != self._graphs_before and self._disturbed < _MOST_DISTURBED:
             # It was compiling: what that takes is no step's. Another one is looked at instead.
             self._disturbed += 1
@@ -185,9 +153,9 @@ class Memory(TorchDispatchMode):
             return NotImplemented  # first by whoever knows the parts; what it does with them comes by here
         out = func(*args, **(kwargs or {}))
         self._num_operators += 1
-        given = {tensor.data_ptr() for tensor in args if _plain(tensor)}
+        given = {tensor.data_ptr() for tensor in args if has_address(tensor)}
         for tensor in out if isinstance(out, tuple | list) else (out,):
-            if _plain(tensor) and tensor.data_ptr() not in given:  # a view of what was given is nothing new
+            if has_address(tensor) and tensor.data_ptr() not in given:  # a view of what was given is nothing new
                 self._made[tensor.data_ptr()] = self._num_operators
         self._look()
         return out
@@ -196,12 +164,12 @@ class Memory(TorchDispatchMode):
         """A gradient is booked some operators after it was computed: it may have been there at the peak already."""
         if parameter.grad is None:
             return
-        held = _held(parameter.grad)
-        made = self._made.get(parameter.grad.data_ptr()) if _plain(parameter.grad) else None
+        size = held(parameter.grad)
+        made = self._made.get(parameter.grad.data_ptr()) if has_address(parameter.grad) else None
         most = self._step.most
         if made is not None and made <= most.num_operators and id(parameter) not in self._graded:
-            most.gradients += held
-        self._graded[id(parameter)] = held
+            most.gradients += size
+        self._graded[id(parameter)] = size
 
     def _look(self) -> int:
         assert self._allocator is not None
@@ -224,32 +192,24 @@ class Memory(TorchDispatchMode):
         """What FSDP holds of other ranks' parts at the end of a forward pass: no activations."""
         if not self._parted:
             return 0
-        return _bytes(p for name, p in self._model.named_parameters() if name in self._parted and not _cut(p))
-
-    # ---- the device's own peak, training and evaluation apart ----
+        return bytes_of(p for name, p in self._model.named_parameters() if name in self._parted and not is_cut(p))
 
     def evaluating(self, begins: bool) -> None:
         """At both ends of an evaluation: a test batch may need more than a training step, and must not be taken for one."""
-        if self._allocator is None or (peak := self._allocator.peak()) is None:
-            return
-        if begins:
-            self._training_peak = max(self._training_peak, peak)
-        else:
-            self._evaluation_peak = max(self._evaluation_peak, peak)
-        self._allocator.forget_peak()
+        self._peaks.note(self._allocator, evaluation_begins=begins)
 
     # ---- what was seen ----
 
     def weigh(self) -> None:
-        """At the end of training, before ranks meet for the last time: one that has gone leaves its share of all pages to the others."""
+        """Called at the end of training while all ranks are alive: when one exits, its share of the shared pages falls to the others."""
         self._proportional = proportional()
 
     def close(self, *, data_bytes: int | None, data_shared: bool = False) -> dict[str, Any]:
-        """`peak_bytes` is the allocator's: on a GPU of all training steps, on a host of the larger of the steps that were looked at.
+        """`peak_bytes`: the allocator's peak. On a GPU it is that of all training steps, on a host the larger of the steps looked at.
         `steady_bytes` is in use between two of those, `end_bytes` at the end: much more would be a leak. `data_shared`: the data's
         bytes are held once a machine, outside of what the allocator counts."""
         rss, steady = resident()
-        parameters, optimizer = _bytes(self._model.parameters()), _bytes(_optimizer_state(self._optimizer))
+        parameters, optimizer = bytes_of(self._model.parameters()), bytes_of(optimizer_state(self._optimizer))
         row: dict[str, Any] = {
             "peak_bytes": None, "steady_bytes": None, "end_bytes": None, "reserved_bytes": None, "evaluation_peak_bytes": None,
             "peak_in": None, "rss_bytes": rss, "rss_steady_bytes": steady, "pss_bytes": self._proportional, "data_shared": data_shared,
@@ -262,7 +222,7 @@ class Memory(TorchDispatchMode):
         if self._allocator is None or not self._num:
             return row
         step, most = self._largest, self._largest.most
-        peak = max(self._training_peak, most.used)
+        peak = max(self._peaks.training, most.used)
         # Until the backward pass is over its activations are there; then only what the step still holds of them.
         left = step.after_backward if most.phase in ("communication", "optimizer") else step.activations
         state = optimizer if most.phase == "optimizer" else step.state
@@ -288,7 +248,7 @@ class Memory(TorchDispatchMode):
             "steady_bytes": step.ended,
             "end_bytes": self._allocator.in_use(),
             "reserved_bytes": self._allocator.reserved(),
-            "evaluation_peak_bytes": self._evaluation_peak or None,
+            "evaluation_peak_bytes": self._peaks.evaluation or None,
             "peak_in": most.phase,
             "allocator": self._allocator.name,
             "why": closely,

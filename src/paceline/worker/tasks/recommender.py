@@ -3,6 +3,7 @@ It must not know any setting; generated data has a fixed seed of its own, so eve
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,34 +36,30 @@ class Clicks(nn.Module):
         self.out = nn.Linear(hidden, 2)
 
     def forward(self, ids: Tensor, dense: Tensor) -> Tensor:
-        found = [table(ids[:, number]) for number, table in enumerate(self.tables)]
-        return self.out(self.relu(self.hidden(torch.cat([*found, dense], dim=1))))
+        looked_up = [table(ids[:, number]) for number, table in enumerate(self.tables)]
+        return self.out(self.relu(self.hidden(torch.cat([*looked_up, dense], dim=1))))
 
 
+@dataclass
 class Recommender:
     """Two classes, no click and click, so loss and accuracy are the usual ones."""
 
-    def __init__(
-        self,
-        data: str | None = None,
-        tables: int = 4,
-        rows: int = 1_000,
-        dim: int = 16,
-        hidden: int = 64,
-        sparse: bool = False,
-        num_train: int = 20_000,
-        num_test: int = 4_000,
-    ) -> None:
-        counts = {
-            "tables": tables, "rows": rows, "dim": dim, "hidden": hidden, "num_train": num_train, "num_test": num_test,
-        }  # fmt: skip
-        problems = [f"{name}={value}: must be at least 1" for name, value in counts.items() if value < 1]
-        if data is not None:
-            problems.append(f"data={data}: recommender generates its clicks and reads no folder; leave data out")
+    data: str | None = None
+    tables: int = 4
+    rows: int = 1_000
+    dim: int = 16
+    hidden: int = 64
+    sparse: bool = False
+    num_train: int = 20_000
+    num_test: int = 4_000
+
+    def __post_init__(self) -> None:
+        counts = ("tables", "rows", "dim", "hidden", "num_train", "num_test")
+        problems = [f"{name}={value}: must be at least 1" for name in counts if (value := getattr(self, name)) < 1]
+        if self.data is not None:
+            problems.append(f"data={self.data}: recommender generates its clicks and reads no folder; leave data out")
         if problems:
             raise BadInput(problems)
-        self.tables, self.rows, self.dim, self.hidden, self.sparse = tables, rows, dim, hidden, sparse
-        self.num_train, self.num_test = num_train, num_test
 
     def model(self) -> nn.Module:
         return Clicks(self.tables, self.rows, self.dim, self.hidden, self.sparse)

@@ -51,21 +51,21 @@ _DIALECTS: dict[str, tuple[tuple[str, str, str], ...]] = {
 
 def supervisor() -> int | None:
     """The process on this machine that must be alive for us to go on, where there is one."""
-    found = os.environ.get("PACELINE_SUPERVISOR", "")
-    return int(found) if found.isdigit() else None
+    pid = os.environ.get("PACELINE_SUPERVISOR", "")
+    return int(pid) if pid.isdigit() else None
 
 
 def identify(variables: Mapping[str, str] | None = None) -> Identity:
-    found = os.environ if variables is None else variables
-    dialect, host = found.get("PACELINE_DIALECT", ""), socket.gethostname()
+    told = os.environ if variables is None else variables
+    dialect, host = told.get("PACELINE_DIALECT", ""), socket.gethostname()
     if dialect not in _DIALECTS:
         raise RunFailed(
             "no launcher variables found: a worker is started by `paceline run`, not by hand", kind="launch"
         )
     for names in _DIALECTS[dialect]:
-        if all(name in found for name in names):
+        if all(name in told for name in names):
             try:
-                rank, world_size, local_rank = (int(found[name]) for name in names)
+                rank, world_size, local_rank = (int(told[name]) for name in names)
             except ValueError:
                 raise RunFailed(f"the launcher's {', '.join(names)} are not numbers", kind="launch") from None
             return Identity(rank, world_size, local_rank, dialect, host, has_agent=names is _AGENT)
@@ -77,22 +77,22 @@ def identify(variables: Mapping[str, str] | None = None) -> Identity:
 
 def meeting(variables: Mapping[str, str] | None = None) -> Meeting | None:
     """None where the run has one machine: then nobody has to be found."""
-    found = os.environ if variables is None else variables
-    head, port = found.get("PACELINE_HEAD", ""), found.get("PACELINE_PORT", "")
-    machine = found.get("PACELINE_MACHINE") or found.get("SLURM_NODEID", "")
+    told = os.environ if variables is None else variables
+    head, port = told.get("PACELINE_HEAD", ""), told.get("PACELINE_PORT", "")
+    machine = told.get("PACELINE_MACHINE") or told.get("SLURM_NODEID", "")
     if not head or not port.isdigit():
         return None
     return Meeting(
-        head, int(port), int(machine) if machine.isdigit() else 0, found.get("PACELINE_KEY", ""),
-        float(found.get("PACELINE_MEET_WITHIN", "15")),
+        head, int(port), int(machine) if machine.isdigit() else 0, told.get("PACELINE_KEY", ""),
+        float(told.get("PACELINE_MEET_WITHIN", "15")),
     )  # fmt: skip
 
 
 def allocation(variables: Mapping[str, str] | None = None) -> dict[str, int]:
     """What Slurm gave the job, kept by its script: srun overwrites the variables with those of the step. Empty outside Slurm."""
-    found = os.environ if variables is None else variables
+    told = os.environ if variables is None else variables
     names = {"machines": "PACELINE_GIVEN_MACHINES", "processes": "PACELINE_GIVEN_PROCESSES"}
-    return {word: int(found[name]) for word, name in names.items() if found.get(name, "").isdigit()}
+    return {word: int(told[name]) for word, name in names.items() if told.get(name, "").isdigit()}
 
 
 def use_interface(name: str) -> None:

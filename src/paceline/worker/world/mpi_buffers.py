@@ -38,13 +38,13 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 def sendable(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     """`tensors` made plain, or a refusal. For the calling thread: an error in a group's own thread can only end the job."""
-    found = [plain(_ordinary(tensor)) for tensor in tensors]
-    if len({tensor.dtype for tensor in found}) > 1:
-        raise ValueError(f"one MPI message has one dtype, not {', '.join(sorted({str(t.dtype) for t in found}))}")
-    num = sum(tensor.numel() for tensor in found)
+    ordinary = [plain(_ordinary(tensor)) for tensor in tensors]
+    if len({tensor.dtype for tensor in ordinary}) > 1:
+        raise ValueError(f"one MPI message has one dtype, not {', '.join(sorted({str(t.dtype) for t in ordinary}))}")
+    num = sum(tensor.numel() for tensor in ordinary)
     if num > _MOST:
         raise ValueError(f"{num:,} elements in one MPI message, which counts to {_MOST:,}: send them in parts")
-    return found
+    return ordinary
 
 
 def _ordinary(tensor: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,8 @@ from made_step import WORLD, step_parts
 from paceline.spec.run import Spec
 from paceline.worker.measure.allocator import Malloc, host_memory
 from paceline.worker.measure.clock import Stopwatch
-from paceline.worker.measure.memory import Memory, resident
+from paceline.worker.measure.memory import Memory
+from paceline.worker.measure.sizes import resident
 from paceline.worker.measure.tally import Tally
 from paceline.worker.optim import build as optim
 from paceline.worker.step.description import StepDescription

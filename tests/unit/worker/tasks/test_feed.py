@@ -75,7 +75,7 @@ def test_who_stops_in_the_middle_leaves_no_thread() -> None:
     assert next(coming)[0].tolist() == [ROWS[0].tolist()]
     assert _readers() == 1
     coming.close()  # pyright: ignore[reportAttributeAccessIssue]
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while _readers() and time.monotonic() < end:
         time.sleep(0.01)
     assert not _readers()
