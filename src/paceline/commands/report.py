@@ -7,31 +7,36 @@ from pathlib import Path
 
 from paceline.base.errors import BadInput
 from paceline.base.files import write_text
-from paceline.records.findings import StudyFindings
 from paceline.records.layout import RunDir, StudyDir
-from paceline.records.profile import seen
 from paceline.records.record import Record
 from paceline.records.study import StudyRecord, load_study, loose_study
+from paceline.report.words.spoken import SpokenStudy
 from paceline.study.queued import pick_up, waiting
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
     study: StudyRecord
-    found: StudyFindings
+    found: SpokenStudy
 
     @property
     def profile(self) -> Record | None:
         """The one run that was read, where it is a profile: then that is what there is to show."""
         records = [record for cell in self.study.cells for _, record in cell.records]
         alone = len(records) == 1 and records[0].run_dir == self.study.path
-        return records[0] if alone and seen(records[0]) else None
+        return records[0] if alone and records[0].profile else None
+
+
+def findings(study: StudyRecord) -> SpokenStudy:
+    """What analysis concludes of the runs, in the words of the report."""
+    from paceline.analysis.study import findings
+    from paceline.report.words.study import spoken
+
+    return spoken(findings(study))
 
 
 def read(path: Path) -> Reported:
     """A study, one run, or a folder of runs."""
-    from paceline.analysis.study import findings
-
     if not path.exists():
         raise BadInput(f"{path}: there is no such folder")
     if not path.is_dir():

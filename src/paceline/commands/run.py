@@ -25,8 +25,8 @@ from paceline.spec.run import Spec
 from paceline.spec.settings import names
 from paceline.spec.tasks import task_file
 from paceline.study import queued
-from paceline.study.execute import Since, check_room, plan_of
-from paceline.study.queued import once
+from paceline.study.dispatch import run_to_record
+from paceline.study.execute import RenderedRun, Since, check_folder, render
 
 RUNS = Path("runs")
 
@@ -36,10 +36,20 @@ class Ready:
     """A run that could be started: what `--dry-run` prints."""
 
     prepared: Prepared
-    spec: Spec
-    run: RunDir
-    plan: Plan
+    rendered: RenderedRun
     began_t: float | None = None  # of the command that is for this run alone
+
+    @property
+    def spec(self) -> Spec:
+        return self.rendered.spec
+
+    @property
+    def run(self) -> RunDir:
+        return self.rendered.run
+
+    @property
+    def plan(self) -> Plan:
+        return self.rendered.plan
 
 
 def fresh_folder(task: str) -> Path:
@@ -65,11 +75,10 @@ def ready(
         raise BadInput(
             f"machine={spec.machine}: give --out too, the same folder on every machine, on a disk they share"
         )
-    if not spec.machine and not queued.waits_for(
-        run, spec
-    ):  # another machine finds the folder as the first one has made it
-        check_room(run)
-    return Ready(prepared, spec, run, plan_of(spec, run), began_t)
+    # Another machine finds the folder as the first one has made it.
+    if not spec.machine and not queued.waits_for(run, spec):
+        check_folder(run)
+    return Ready(prepared, render(spec, run, facts=prepared.facts), began_t)
 
 
 def _one_value_each(asked: Mapping[str, Any]) -> None:
@@ -84,7 +93,7 @@ def _one_value_each(asked: Mapping[str, Any]) -> None:
 def refused(task: str, words: Sequence[str], error: PacelineError) -> dict[str, Any]:
     """The document of a run that was never started, with what was asked as it was typed."""
     asked = {pair.partition("=")[0]: pair.partition("=")[2] for pair in words}
-    return refusal({"task": task, **asked}, "; ".join(str(error).splitlines()))
+    return refusal({"task": task, **asked}, "; ".join(str(error).splitlines())).plain
 
 
 Leave = Callable[[list[int]], bool]  # asked on an interruption: leave these jobs in the queue?
@@ -93,7 +102,7 @@ Leave = Callable[[list[int]], bool]  # asked on an interruption: leave these job
 def start(what: Ready, *, tick: Tick | None = None, leave: Leave | None = None, warm: Warm | None = None) -> Record:
     try:
         since = None if what.began_t is None else Since(what.began_t, what.prepared.described_s)
-        record = once(what.spec, what.run, tick=tick, facts=what.prepared.facts, since=since, warm=warm)
+        record = run_to_record(what.rendered, tick=tick, since=since, warm=warm)
         write_page(record)
         return record
     except KeyboardInterrupt:
@@ -109,7 +118,7 @@ def submit(what: Ready) -> dict[str, Any]:
         )
     if queued.waits_for(what.run, what.spec):
         raise BadInput(f"{what.run.path}: {queued.waiting(what.run)}")
-    job = queued.submit([queued.Submission(what.spec, what.run, what.prepared.facts)])
+    job = queued.submit([what.rendered])
     if job is None:
         return load(what.run.path).plain
     return {

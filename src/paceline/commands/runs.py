@@ -35,7 +35,7 @@ def records(root: Path) -> list[Record]:
 def summary(record: Record, root: Path) -> dict[str, Any]:
     """One run in a line."""
     name, score = record.score or (None, None)
-    finished = record.plain.get("finished_t")
+    finished = record.finished_t
     return {
         "run": str(record.run_dir.relative_to(root)) if record.run_dir.is_relative_to(root) else str(record.run_dir),
         "task": Path(str(record.spec["task"])).name,
@@ -43,7 +43,7 @@ def summary(record: Record, root: Path) -> dict[str, Any]:
         "outcome": record.outcome if record.completed else f"{record.outcome}: {record.why}",
         "score": score,
         "score_name": name,
-        "training_s": record.time.get("training_s"),
+        "training_s": record.training_s,
         "profile": None if record.spec.get("profile", "none") == "none" else record.spec["profile"],
         "finished": datetime.fromtimestamp(finished).isoformat(sep=" ", timespec="minutes") if finished else None,
     }
@@ -72,11 +72,9 @@ def compare(a: Path, b: Path) -> dict[str, Any]:
         for name in {**first.asked, **second.asked}
         if first.asked.get(name) != second.asked.get(name)
     }
-    scores = [f"test.{name}" for name in first.test if name not in ("loss", "evaluated", "of")]
+    scores = [f"test.{name}" for name in first.test.names if name != "loss"]
     metrics = {name: [first.metric(name), second.metric(name)] for name in (*_COMPARED, *scores)}
-    same = first.plain.get("weights_hash") is not None and first.plain.get("weights_hash") == second.plain.get(
-        "weights_hash"
-    )
+    same = first.weights_hash is not None and first.weights_hash == second.weights_hash
     return {
         "schema": 1, "a": str(a), "b": str(b), "outcomes": [first.outcome, second.outcome], "settings": settings,
         "metrics": {name: pair for name, pair in metrics.items() if pair != [None, None]}, "same_weights": same,
@@ -86,7 +84,7 @@ def compare(a: Path, b: Path) -> dict[str, Any]:
 
 def removable(names: Sequence[str], root: Path) -> list[Path]:
     """The folders behind the names, each a run or a study of ours; all that are not are problems at once."""
-    found: list[Path] = []
+    paths: list[Path] = []
     wrong: list[str] = []
     for name in names:
         path = Path(name) if Path(name).exists() else root / name
@@ -95,10 +93,10 @@ def removable(names: Sequence[str], root: Path) -> list[Path]:
         elif not _is_ours(path):
             wrong.append(f"{name}: not a run or a study of ours; nothing was removed")
         else:
-            found.append(path)
+            paths.append(path)
     if wrong:
         raise BadInput(wrong)
-    return found
+    return paths
 
 
 def _is_ours(path: Path) -> bool:

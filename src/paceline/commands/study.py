@@ -36,12 +36,12 @@ from paceline.study.queued import pick_up
 
 def shipped(*only: str) -> dict[str, StudyFile]:
     """The studies that come with Paceline, by name; a study's file has its name, so one of them is found without reading all."""
-    found: dict[str, StudyFile] = {}
+    studies_by_name: dict[str, StudyFile] = {}
     for item in sorted(files("paceline.study").joinpath("shipped").iterdir(), key=lambda item: item.name):
         if item.name.endswith(".yaml") and (not only or item.name.removesuffix(".yaml") in only):
             file = studies.parse(yaml.read(item.read_text(encoding="utf-8"), path=item.name))
-            found[file.study] = file
-    return found
+            studies_by_name[file.study] = file
+    return studies_by_name
 
 
 def find(name: str, words: Mapping[str, str]) -> StudyFile:
@@ -72,11 +72,11 @@ class Ready:
         return planned_runs(self.expanded.plan, self.expanded.specs, self.folder)
 
     def done(self, *, retry: bool = False) -> dict[str, list[Record]]:
-        found: dict[str, list[Record]] = {label: [] for label in self.expanded.specs}
+        records: dict[str, list[Record]] = {label: [] for label in self.expanded.specs}
         for planned in self.all_planned_runs():
             if (record := finished(planned, retry=retry)) is not None:
-                found[planned.label].append(record)
-        return found
+                records[planned.label].append(record)
+        return records
 
 
 def ready(

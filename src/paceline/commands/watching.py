@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Self
 
 from paceline.commands.run import Ready as ReadyRun
 from paceline.records.layout import RunDir
-from paceline.records.profile import seen, took_s
 from paceline.records.record import Record
-from paceline.report.format import duration
-from paceline.report.live import Glimpse, Line, words
+from paceline.report.live import Line
+from paceline.report.words.numbers import duration
+from paceline.report.words.progress import Glimpse, words
 from paceline.spec.run import Spec
 from paceline.study.progress import peek
 
@@ -116,9 +116,9 @@ class Many(_Watcher):
     def ended(self, planned: PlannedRun, record: Record) -> None:
         self._done += 1
         self._coming = [other for other in self._coming if other != planned]
-        took = took_s(record)
+        took = record.duration_s
         self._walls.setdefault(planned.label, []).append(took)
-        done = "profile" if seen(record) else ""
+        done = "profile" if record.profile else ""
         said = f"{record.score[0]} {record.score[1]:.4f}" if record.score else record.why or done
         where, wall = (
             f"[{self._done}/{self._total}] {planned.label} repeat {planned.repeat + 1}",

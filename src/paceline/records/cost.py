@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from paceline.records.section import Section
 from paceline.spec.run import Spec
 
 # The sources by their names in the record. The last two count a whole machine, whatever else runs on it.
@@ -13,7 +15,24 @@ PACKAGE = "package energy of the machine (RAPL)"
 PLATFORM = "platform energy of the machine (RAPL psys)"
 
 
-def energy(rows: Sequence[Mapping[str, Any]], samples: int) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy(Section):
+    """`why` says what was not measured: a reason of the measurement, so it is composed here and kept in the record."""
+
+    joules: float | None = None
+    joules_per_sample: float | None = None
+    sources: tuple[str, ...] = ()
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost(Section):
+    device_hours: float = 0.0
+    price: float = 0.0
+    total: float | None = None
+
+
+def energy(rows: Sequence[Mapping[str, Any]], samples: int) -> Energy:
     """From what each rank read, in the order of the ranks, to one figure; a rank that left nothing has an empty row.
 
     `joules` of a row has a key for every source the rank had to read, and null where it could not. On GPUs all of these must have
@@ -35,27 +54,25 @@ def energy(rows: Sequence[Mapping[str, Any]], samples: int) -> dict[str, Any]:
         parts.setdefault(source, []).append(value)
     joules = sum(value for values in parts.values() for value in values if value is not None)
     left_out = f"the machines' own processors are not in it: {_sentences(rows, by_rank=len(machines) > 1)}"
-    return {
-        "joules": joules, "joules_per_sample": joules / samples if samples else None, "sources": list(parts),
-        "why": None if whole else left_out,
-    }  # fmt: skip
+    each = joules / samples if samples else None
+    return Energy(joules=joules, joules_per_sample=each, sources=(*parts,), why=None if whole else left_out)
 
 
-def _unknown(why: str) -> dict[str, Any]:
-    return {"joules": None, "joules_per_sample": None, "sources": [], "why": why}
+def _unknown(why: str) -> Energy:
+    return Energy(why=why)
 
 
 def _machines(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, str], float | None]:
     """(machine, source) -> joules. Machines of a cluster in a box, or containers, are one machine with one counter: it counts once."""
-    found: dict[tuple[Any, str], float | None] = {}
+    readings: dict[tuple[Any, str], float | None] = {}
     for rank, row in enumerate(rows):
         for source in (PACKAGE, PLATFORM):
             if source in row["joules"]:
                 key, value = (row.get("machine", rank), source), row["joules"][source]
-                before = found.get(key, value)
+                before = readings.get(key, value)
                 # Two readings of one counter over nearly the same time: the longer one.
-                found[key] = None if value is None or before is None else max(before, value)
-    return found
+                readings[key] = None if value is None or before is None else max(before, value)
+    return readings
 
 
 def _sentences(rows: Sequence[Mapping[str, Any]], *, by_rank: bool) -> str:
@@ -67,10 +84,10 @@ def _sentences(rows: Sequence[Mapping[str, Any]], *, by_rank: bool) -> str:
     return "; ".join(f"rank {rank}: {sentence}" if by_rank else sentence for sentence, rank in first.items())
 
 
-def cost(spec: Spec, wall_s: float) -> dict[str, float] | None:
+def cost(spec: Spec, wall_s: float) -> Cost | None:
     """None without a price. A device is a GPU, one for each rank, or on CPUs a machine: what is rented."""
     if spec.price is None:
         return None
     devices = spec.topology.world_size if spec.device == "cuda" else spec.topology.machines
     hours = devices * wall_s / 3600
-    return {"device_hours": hours, "price": spec.price, "total": hours * spec.price}
+    return Cost(device_hours=hours, price=spec.price, total=hours * spec.price)

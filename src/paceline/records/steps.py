@@ -1,23 +1,21 @@
-"""Numbers of steps as they are said, in a sentence and in a table alike."""
+"""How many steps and epochs a spec means, for so many training samples. Arithmetic only; the one place it is done in the parent."""
 
 from __future__ import annotations
 
 import math
 
-from paceline.records.findings import Interval
+from paceline.spec.run import Spec
 
 
-def steps_in_words(steps: Interval) -> str:
-    """Two or three digits: more would be a promise.
+def num_steps(spec: Spec, num_train: int) -> int:
+    """`steps` where it is set; else every sample once an epoch, with a short last batch.
 
-    >>> steps_in_words(Interval(15623.0, 14010.0, 17420.0, 5, ())), steps_in_words(Interval(83.4, None, None, 1, ()))
-    ('15,600 [14,000, 17,400]', '84')
+    >>> num_steps(Spec(task="features", batch=32, epochs=3), 100)
+    12
     """
-    if steps.low is None or steps.high is None:
-        return _round(steps.mean)
-    return f"{_round(steps.mean)} [{_round(steps.low)}, {_round(steps.high)}]"
+    return spec.steps or math.ceil(num_train / spec.batch) * (spec.epochs or 1)
 
 
-def _round(value: float) -> str:
-    places = max(0, math.floor(math.log10(value)) - 2) if value >= 1 else 0
-    return f"{math.ceil(value) if places == 0 else round(value, -places):,.0f}"
+def num_epochs(spec: Spec, num_train: int) -> int:
+    """Passes over the data that are begun; an evaluation follows each."""
+    return math.ceil(num_steps(spec, num_train) * spec.batch / num_train)
