@@ -65,7 +65,7 @@ class TaskDescriptions:
         return repr((sorted((name, str(value)) for name, value in params.items()), data))
 
     def before(self, params: dict[str, Any], given: settings.Settings) -> TaskFacts | None:
-        """What a look that was taken already found for these parameters."""
+        """The facts of a describe job that was made for these parameters already."""
         return self._facts.get(self._key(params, given))
 
     def at(self, task: str, params: dict[str, Any], given: settings.Settings) -> TaskFacts:

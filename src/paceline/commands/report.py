@@ -17,7 +17,12 @@ from paceline.study.queued import pick_up, waiting
 @dataclass(frozen=True, slots=True)
 class Reported:
     study: StudyRecord
-    found: SpokenStudy
+    findings: SpokenStudy
+
+    @property
+    def found(self) -> SpokenStudy:
+        """`findings`, by the name that scripts know."""
+        return self.findings
 
     @property
     def profile(self) -> Record | None:
@@ -56,20 +61,20 @@ def write_html(reported: Reported, path: Path) -> None:
     from paceline.report import html, profile_page
 
     profiled = reported.profile
-    page = profile_page.render(profiled) if profiled else html.render(reported.found, reported.study)
+    page = profile_page.render(profiled) if profiled else html.render(reported.findings, reported.study)
     write_text(path, page)
 
 
 def write_markdown(reported: Reported, path: Path) -> None:
     from paceline.report import markdown
 
-    write_text(path, markdown.render(reported.found))
+    write_text(path, markdown.render(reported.findings))
 
 
 def write_latex(reported: Reported, path: Path) -> None:
     from paceline.report import latex
 
-    write_text(path, latex.render(reported.found))
+    write_text(path, latex.render(reported.findings))
 
 
 def write_samples(reported: Reported, path: Path) -> int:

@@ -12,6 +12,7 @@ from paceline.base.files import locked, remove_tree
 from paceline.records.layout import RunDir, StudyDir
 from paceline.records.record import Record, find, load
 from paceline.records.study import load_plan
+from paceline.report.words import runs as words
 
 _COMPARED = (
     "time.wall_s",
@@ -52,16 +53,7 @@ def summary(record: Record, root: Path) -> dict[str, Any]:
 def shown(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """The same as a table."""
     head = ["run", "task", "on", "outcome", "test", "training", "finished"]
-    table = [
-        [
-            row["run"], row["task"], row["on"], row["outcome"],
-            f"{row['score_name']} {row['score']:.4f}" if row["score"] is not None else "",
-            f"profile of {row['profile']}" if row["profile"] else f"{row['training_s']:.1f} s" if row["training_s"] is not None else "",
-            row["finished"] or "",
-        ]
-        for row in rows
-    ]  # fmt: skip
-    return head, table
+    return head, [words.summary(row) for row in rows]
 
 
 def compare(a: Path, b: Path) -> dict[str, Any]:
@@ -78,7 +70,7 @@ def compare(a: Path, b: Path) -> dict[str, Any]:
     return {
         "schema": 1, "a": str(a), "b": str(b), "outcomes": [first.outcome, second.outcome], "settings": settings,
         "metrics": {name: pair for name, pair in metrics.items() if pair != [None, None]}, "same_weights": same,
-        "verdict": "too few runs: one run each shows no difference; repeat them in a study",
+        "verdict": words.ONE_RUN_EACH,
     }  # fmt: skip
 
 

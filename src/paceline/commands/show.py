@@ -26,7 +26,7 @@ def record(console: Console, value: Record) -> None:
 def findings(console: Console, reported: Reported) -> None:
     from paceline.report.terminal import print_study
 
-    print_study(console, reported.found)
+    print_study(console, reported.findings)
 
 
 def plain(reported: Reported) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def plain(reported: Reported) -> dict[str, Any]:
 
     if reported.profile is not None:
         return reported.profile.plain
-    return plain.render(reported.found)
+    return plain.render(reported.findings)
 
 
 def table(console: Console, title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -120,12 +120,13 @@ def _expand(file: StudyFile, prepared: Prepared, *, quick: bool) -> Expanded:
 
 def fit(what: Ready, budget_s: float, look: Outlook, *, most: int | None) -> Ready:
     """As many whole repeats as the budget holds, by what is known of the time now; at most those that were asked for."""
+    from paceline.report.words.notes import fitted
+
     block = look.of(list(what.expanded.specs))
     if block is None:
         raise BadInput(f"--budget: how long a run takes is {look.how}; give --repeats instead")
     repeats = min(repeats_for(budget_s, block), most or 1000)
-    note = f"The number of repeats was fitted to a budget of {budget_s:g} s."
-    file = what.file.model_copy(update={"repeats": repeats, "notes": [*what.file.notes, note]})
+    file = what.file.model_copy(update={"repeats": repeats, "notes": [*what.file.notes, fitted(budget_s)]})
     return Ready(file, what.prepared, _expand(file, what.prepared, quick=what.expanded.plan.quick), what.folder)
 
 

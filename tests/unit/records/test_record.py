@@ -140,12 +140,19 @@ def test_whatever_stands_under_a_key_is_read_or_refused_in_a_sentence(kind: type
     keys = {one.metadata.get("key", one.name) for one in fields(kind)} - {"document", "without"}
     least = {name: value for name, value in NEEDED.items() if name in keys}
     assert kind.read(least, Place("made by hand")).plain == least
-    refused = 0
-    for key in keys:
-        for odd in (None, True, 1.5, "x", [1], [{}], {}, {"a": [1]}):
-            try:
-                assert kind.read({**least, key: odd}, Place("made by hand")).plain == {**least, key: odd}
-            except BadInput as error:
-                refused += 1
-                assert str(error).startswith(f"made by hand: {key}")
-    assert refused >= len(keys), "every key refuses something"
+    answers = [(key, _answer(kind, {**least, key: odd})) for key in keys for odd in ODD]
+    assert all(answer is None or answer.startswith(f"made by hand: {key}") for key, answer in answers)
+    assert {key for key, answer in answers if answer is not None} >= keys - {"spec"}, "every key refuses something"
+
+
+ODD: tuple[Any, ...] = (None, True, 1.5, "x", [1], [{}], {}, {"a": [1]})
+
+
+def _answer(kind: type[Section], value: dict[str, Any]) -> str | None:
+    """None where it is read, and then written as it was."""
+    try:
+        section = kind.read(value, Place("made by hand"))
+    except BadInput as error:
+        return str(error)
+    assert section.plain == value
+    return None
