@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from paceline.base.files import write_text
 from paceline.records.layout import RunDir
-from paceline.records.record import Record
+
+if TYPE_CHECKING:
+    from paceline.records.record import Record
 
 
 def word(*, inference: bool) -> str:

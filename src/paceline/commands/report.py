@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.base.errors import BadInput
 from paceline.base.files import write_text
 from paceline.records.layout import RunDir, StudyDir
 from paceline.records.record import Record
 from paceline.records.study import StudyRecord, load_study, loose_study
-from paceline.report.words.spoken import SpokenStudy
 from paceline.study.queued import pick_up, waiting
+
+if TYPE_CHECKING:
+    from paceline.report.words.spoken import SpokenStudy
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.base.errors import BadInput, Interrupted, PacelineError
 from paceline.commands.prepare import Prepared, prepare
@@ -18,15 +18,16 @@ from paceline.commands.profile import write_page
 from paceline.launch.plan import Plan
 from paceline.launch.supervise import Tick, warmed
 from paceline.launch.warm import Warm
-from paceline.records.gather import refusal
 from paceline.records.layout import RunDir
-from paceline.records.record import Record, load
 from paceline.spec.run import Spec
 from paceline.spec.settings import names
 from paceline.spec.tasks import task_file
 from paceline.study import queued
 from paceline.study.dispatch import run_to_record
 from paceline.study.execute import RenderedRun, Since, check_folder, render
+
+if TYPE_CHECKING:
+    from paceline.records.record import Record
 
 RUNS = Path("runs")
 
@@ -92,6 +93,8 @@ def _one_value_each(asked: Mapping[str, Any]) -> None:
 
 def refused(task: str, words: Sequence[str], error: PacelineError) -> dict[str, Any]:
     """The document of a run that was never started, with what was asked as it was typed."""
+    from paceline.records.gather import refusal
+
     asked = {pair.partition("=")[0]: pair.partition("=")[2] for pair in words}
     return refusal({"task": task, **asked}, "; ".join(str(error).splitlines())).plain
 
@@ -120,6 +123,8 @@ def submit(what: Ready) -> dict[str, Any]:
         raise BadInput(f"{what.run.path}: {queued.waiting(what.run)}")
     job = queued.submit([what.rendered])
     if job is None:
+        from paceline.records.record import load
+
         return load(what.run.path).plain
     return {
         "schema": 1,

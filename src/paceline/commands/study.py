@@ -222,10 +222,10 @@ def _submitted(what: Ready, coming: list[PlannedRun]) -> list[int]:
 
 def _trim(what: Ready) -> None:
     """Blocks a deadline cut off are no longer part of the plan: a report of them would say "pending" for ever."""
-    whole = max((planned.repeat + 1 for planned in what.all_planned_runs() if planned.run.finished), default=1)
+    repeats = max((planned.repeat + 1 for planned in what.all_planned_runs() if planned.run.finished), default=1)
     plan = what.expanded.plan
-    cells = [cell.model_copy(update={"keys": cell.keys[:whole]}) for cell in plan.cells]
-    trimmed = plan.model_copy(update={"repeats": whole, "cells": cells})
+    cells = [cell.model_copy(update={"keys": cell.keys[:repeats]}) for cell in plan.cells]
+    trimmed = plan.model_copy(update={"repeats": repeats, "cells": cells})
     write_json(what.folder.plan, trimmed.model_dump(mode="json", by_alias=True))
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.base.cache import cache_folder
 from paceline.base.errors import BadInput, PacelineError
@@ -19,11 +19,13 @@ from paceline.launch.warm import Warm
 from paceline.records.fingerprint import version
 from paceline.records.layout import RunDir
 from paceline.records.outcome import TRANSIENT
-from paceline.records.record import Record
 from paceline.records.steps import num_steps
 from paceline.spec.run import Spec
 from paceline.study.dispatch import run_to_record
 from paceline.study.execute import render
+
+if TYPE_CHECKING:
+    from paceline.records.record import Record
 
 Way = dict[str, str]  # graph, graph_of, kernel
 FIRST_STEPS, LEAST_STEPS, MOST_STEPS = 30, 30, 3000

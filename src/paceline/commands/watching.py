@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Self
 
 from paceline.commands.run import Ready as ReadyRun
 from paceline.records.layout import RunDir
-from paceline.records.record import Record
 from paceline.report.live import Line
 from paceline.report.words.progress import Glimpse, Position, before_study, during_study, ended, words
 from paceline.spec.run import Spec
@@ -19,6 +18,7 @@ if TYPE_CHECKING:  # what only a study needs is not loaded for a run: its ranks 
     from rich.console import Console
 
     from paceline.commands.study import Ready as ReadyStudy
+    from paceline.records.record import Record
     from paceline.study.campaign import PlannedRun
     from paceline.study.estimate import Outlook
 

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paceline.records.section import Section
 from paceline.spec.run import Spec
+
+if TYPE_CHECKING:  # every rank reads the names of the sources, and no record
+    from paceline.records.spent import Cost, Energy
 
 # The sources by their names in the record. The last two count a whole machine, whatever else runs on it.
 GPU = "GPU energy (NVML)"
 PACKAGE = "package energy of the machine (RAPL)"
 PLATFORM = "platform energy of the machine (RAPL psys)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Energy(Section):
-    """`why` says what was not measured: a reason of the measurement, so it is composed here and kept in the record."""
-
-    joules: float | None = None
-    joules_per_sample: float | None = None
-    sources: tuple[str, ...] = ()
-    why: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost(Section):
-    device_hours: float = 0.0
-    price: float = 0.0
-    total: float | None = None
 
 
 def energy(rows: Sequence[Mapping[str, Any]], samples: int) -> Energy:
@@ -39,27 +23,25 @@ def energy(rows: Sequence[Mapping[str, Any]], samples: int) -> Energy:
     been read; the machines' own processors are added where all of them were, and else left out and named in `why`.
     On CPUs the processors are all there is, so every machine must have been read.
     """
+    from paceline.records.spent import Energy
+
     silent = [rank for rank, row in enumerate(rows) if "joules" not in row]
     if silent or not rows:
-        return _unknown(f"rank {silent[0] if silent else 0} left no reading of its energy counters")
+        return Energy(why=f"rank {silent[0] if silent else 0} left no reading of its energy counters")
     gpus: list[float | None] = [row["joules"][GPU] for row in rows if GPU in row["joules"]]
     machines = _machines(rows)
-    whole = bool(machines) and None not in machines.values()
-    if None in gpus or not (gpus or whole):
+    complete = bool(machines) and None not in machines.values()
+    if None in gpus or not (gpus or complete):
         some = any(value is not None for value in (*gpus, *machines.values()))
         said = "not every energy counter could be read, and a part is not the whole" if some else "no energy counter"
-        return _unknown(f"{said}: {_sentences(rows, by_rank=some)}")
+        return Energy(why=f"{said}: {_sentences(rows, by_rank=some)}")
     parts = {GPU: gpus} if gpus else {}
-    for (_, source), value in machines.items() if whole else ():
+    for (_, source), value in machines.items() if complete else ():
         parts.setdefault(source, []).append(value)
     joules = sum(value for values in parts.values() for value in values if value is not None)
     left_out = f"the machines' own processors are not in it: {_sentences(rows, by_rank=len(machines) > 1)}"
     each = joules / samples if samples else None
-    return Energy(joules=joules, joules_per_sample=each, sources=(*parts,), why=None if whole else left_out)
-
-
-def _unknown(why: str) -> Energy:
-    return Energy(why=why)
+    return Energy(joules=joules, joules_per_sample=each, sources=(*parts,), why=None if complete else left_out)
 
 
 def _machines(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, str], float | None]:
@@ -86,6 +68,8 @@ def _sentences(rows: Sequence[Mapping[str, Any]], *, by_rank: bool) -> str:
 
 def cost(spec: Spec, wall_s: float) -> Cost | None:
     """None without a price. A device is a GPU, one for each rank, or on CPUs a machine: what is rented."""
+    from paceline.records.spent import Cost
+
     if spec.price is None:
         return None
     devices = spec.topology.world_size if spec.device == "cuda" else spec.topology.machines

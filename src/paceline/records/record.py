@@ -10,13 +10,13 @@ from typing import Any
 from paceline.base.errors import BadInput
 from paceline.base.files import read_json
 from paceline.records.applied import Applied
-from paceline.records.cost import Cost, Energy
 from paceline.records.events import Event, read
 from paceline.records.layout import RunDir
 from paceline.records.measured import Graph, Memory, Rank, Traffic
 from paceline.records.origin import Fingerprint, SlurmJob
 from paceline.records.profile import Profile
 from paceline.records.section import Place, Scores, Section
+from paceline.records.spent import Cost, Energy
 from paceline.records.timing import EpochRow, Steady, Time
 from paceline.spec.run import SCHEMA
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from paceline.launch.supervise import Tick
 from paceline.launch.warm import Warm
-from paceline.records.record import Record, load
 from paceline.study import queued
 from paceline.study.execute import RenderedRun, Since, help_out, run_here
+
+if TYPE_CHECKING:
+    from paceline.records.record import Record
 
 
 def run_to_record(
@@ -16,6 +20,8 @@ def run_to_record(
     spec, run = rendered.spec, rendered.run
     if spec.in_queue:
         if not queued.waits_for(run, spec) and queued.submit([rendered]) is None:
+            from paceline.records.record import load
+
             return load(run.path)
         return queued.wait(run, tick=tick)
     if spec.machine:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.base.errors import BadInput, RunFailed
 from paceline.base.files import locked, read_json, remove_file, remove_tree, write_json
@@ -15,12 +16,14 @@ from paceline.launch.supervise import Tick, supervise
 from paceline.launch.warm import Warm
 from paceline.records.facts import TaskFacts
 from paceline.records.fingerprint import take
-from paceline.records.gather import Ended, by_signal, gather
+from paceline.records.judge import Ended, by_signal
 from paceline.records.layout import RunDir
 from paceline.records.outcome import failed
-from paceline.records.record import Record, load
 from paceline.spec.run import Spec
 from paceline.spec.tasks import task_file
+
+if TYPE_CHECKING:
+    from paceline.records.record import Record
 
 _DESCRIBE_S = 300.0
 HELP_S = 60.0
@@ -115,6 +118,10 @@ def write_down(rendered: RenderedRun) -> None:
 
 def conclude(spec: Spec, run: RunDir, launcher: Launcher, ended: Ended) -> Record:
     """From how it ended to its record: what the ranks wrote, and the launcher's own last words."""
+    # Not before the ranks are started: the classes of a record take time to make.
+    from paceline.records.gather import gather
+    from paceline.records.record import load
+
     logs = [path for path in (run.path / "logs").glob("*.err") if not path.name.startswith("rank_")]
     words = [launcher.last_words(tail(path)) for path in sorted(logs)]
     ended = replace(ended, said=next(filter(None, [ended.said, *words]), None))
@@ -140,6 +147,8 @@ def _supervised(rendered: RenderedRun, tick: Tick | None, warm: Warm | None = No
 
 def help_out(rendered: RenderedRun, *, tick: Tick | None = None) -> Record:
     """A machine other than the first, where the user starts each by hand: it takes part, and the first one makes the record."""
+    from paceline.records.record import load
+
     spec, run = rendered.spec, rendered.run
     if run.finished:
         raise BadInput(f"{run.path}: holds a finished run already; choose another --out, or remove it first")

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.base.errors import BadInput, RunFailed
 from paceline.base.files import read_json, remove_file, write_json, write_text
@@ -17,12 +17,14 @@ from paceline.launch.slurm.launchers import job_name
 from paceline.launch.slurm.script import Section, render
 from paceline.launch.slurm.wait import WaitedJob
 from paceline.launch.supervise import Tick
-from paceline.records.gather import Ended
+from paceline.records.judge import Ended
 from paceline.records.layout import RunDir
 from paceline.records.outcome import failed
-from paceline.records.record import Record
 from paceline.spec.run import Spec
 from paceline.study.execute import RenderedRun, claimed, conclude, held, write_down
+
+if TYPE_CHECKING:
+    from paceline.records.record import Record
 
 
 def waits_for(run: RunDir, spec: Spec) -> bool:

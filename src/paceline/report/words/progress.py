@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from paceline.records.record import Record
 from paceline.report.words.numbers import duration
 from paceline.report.words.runs import score_in_words
+
+if TYPE_CHECKING:
+    from paceline.records.record import Record
 
 
 @dataclass(frozen=True, slots=True)

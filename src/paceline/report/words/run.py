@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from paceline.records.applied import left_out
-from paceline.records.cost import Cost, Energy
 from paceline.records.limits import bound, stragglers
 from paceline.records.measured import Graph
 from paceline.records.record import Record
+from paceline.records.spent import Cost, Energy
 from paceline.report.words import numbers as show
 from paceline.report.words.figures import capitalized
 from paceline.report.words.formats import left_out_in_words
