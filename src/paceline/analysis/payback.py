@@ -34,7 +34,7 @@ def _same(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _baseline(cell: CellRecord, study: StudyRecord) -> CellRecord | None:
-    """The eager cell that differs in nothing else; of several, because the way of the update is swept too, the one with the same."""
+    """The eager cell with the same other settings. Where `update` is swept too there are several: then the one with the same `update`."""
     own = cell.plan.spec
     eager = [
         other

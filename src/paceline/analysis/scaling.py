@@ -30,7 +30,7 @@ def _others(cell: CellRecord) -> dict[str, Any]:
 
 
 def _base_of(cell: CellRecord, study: StudyRecord, baseline: CellRecord) -> CellRecord | None:
-    """The cell on the baseline's topology, else the same: a speed-up by ranks must not hide one by, say, precision."""
+    """The cell on the baseline's topology with the same other settings: a speed-up by ranks must not be mixed with one by precision."""
     on = baseline.plan.spec.get("on")
     return next((c for c in study.cells if c.plan.spec.get("on") == on and _others(c) == _others(cell)), None)
 

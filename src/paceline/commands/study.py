@@ -162,8 +162,10 @@ def hold(what: Ready) -> Any:
 
 
 def _warm_up(warm: Warm | None, coming: list[PlannedRun]) -> None:
-    """Begun while the study still plans. It imports on one core; meanwhile we do so on another, which later would be waited for:
-    what the report needs. In the time of a run it would be in the run's way."""
+    """Start the warm process while the study still plans, and import what the report needs at the same time, on another core.
+
+    Imported later, it would be waited for; imported during a run, it would slow the run.
+    """
     if warm is None or warm.started or not any(planned.spec.launcher == "local" for planned in coming):
         return
     warm.start()

@@ -81,7 +81,7 @@ def _complete(others: Sequence[Spec], rows: Sequence[dict[str, Any]]) -> bool:
 
 
 def _short(spec: Spec, steps: int) -> Spec:
-    """Of what depends on the length only what a step costs is left: a warm-up costs nothing, averages come as often as they can."""
+    """The same run with few steps, so that only the cost of a step counts: no warm-up of the rate, and averages at least three times."""
     shorter = {"steps": steps, "epochs": None, "target": None, "log_every": max(1, steps // 3), "chosen": None}
     return spec.model_copy(update={**shorter, "warmup": 0, "sync_every": min(spec.sync_every, FIRST_STEPS // 3)})
 

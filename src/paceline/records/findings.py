@@ -173,8 +173,11 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Payback:
-    """A graph's cost beside what its steps save. `steps`: after so many it is paid back; None where a step is not quicker, or that
-    is not shown. Of too few runs it is the number they give, which is no claim."""
+    """A graph's cost beside what its steps save.
+
+    `steps`: after so many it is paid back. None where a step is not quicker, or is not shown to be. Where there are too few runs for a
+    verdict, it is the number they give, and no claim.
+    """
 
     label: str
     baseline: str

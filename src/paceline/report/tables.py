@@ -85,7 +85,7 @@ def figures(study: SpokenStudy) -> Table:
     return Table("figures", "All figures", "", columns, rows)
 
 
-def told(study: SpokenStudy) -> SpokenStudy:
+def abridged(study: SpokenStudy) -> SpokenStudy:
     """The same findings with the comparisons a small screen has room for: main metrics, and whatever shows a difference."""
     main = {metric.name for metric in study.metrics if metric.main}
     silent = ("no difference shown", "too few runs")

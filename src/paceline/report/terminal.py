@@ -48,7 +48,7 @@ def print_study(console: Console, study: SpokenStudy) -> None:
     """The answer first, then the tables, then where the figures come from."""
     console.print(Text(study.name, style="bold"), Text(study.about, style="dim"))
     console.print(Padding(Text(study.headline, style="bold cyan"), (1, 0, 0, 2)))
-    short = tables.told(study)
+    short = tables.abridged(study)
     left = len(study.comparisons) - len(short.comparisons)
     for table in tables.all_tables(short):
         if table.name == "missing-parts":  # the sentences above it have what matters of it

@@ -22,7 +22,7 @@ from paceline.study.order import order
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """One run to come: its cell, its repeat, and where it stands in the whole."""
+    """One run to come: its cell, its repeat, its spec and its folder."""
 
     label: str
     repeat: int
