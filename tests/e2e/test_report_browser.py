@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paceline.analysis.study import findings
+from paceline.commands.report import findings
 from paceline.records.study import StudyRecord
 from paceline.report import html
 from unit.report import synthetic

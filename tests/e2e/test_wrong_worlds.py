@@ -18,13 +18,15 @@ from paceline.launch.supervise import supervise
 from paceline.records.layout import RunDir
 from paceline.records.record import Record
 from paceline.spec.run import Spec
-from paceline.study.execute import conclude, write_down
+from paceline.study.execute import conclude, render, write_down
 
 
 def ended(spec: Spec, processes: tuple[Process, ...], folder: Path) -> Record:
     run = RunDir(folder)
-    launcher, plan = write_down(spec, run, facts=None)
-    return conclude(spec, run, launcher, supervise(replace(plan, processes=processes), run, timeout_s=60))
+    rendered = render(spec, run)
+    write_down(rendered)
+    ended = supervise(replace(rendered.plan, processes=processes), run, timeout_s=60)
+    return conclude(spec, run, rendered.launcher, ended)
 
 
 def test_accelerate_starts_one_process_for_two(tmp_path: Path) -> None:

@@ -12,43 +12,15 @@ from collections.abc import Mapping, Sequence
 
 from paceline.analysis.stats import interval
 from paceline.records.findings import Interval, Straggler
-from paceline.records.limits import (
-    GROUPS,
-    bound,
-    late_in_words,
-    lateness,
-    mean_parts,
-    step_shares,
-    stragglers,
-    training_parts,
-)  # fmt: skip
+from paceline.records.limits import GROUPS, Group, bound, lateness, mean_parts, step_shares, stragglers, training_parts
 from paceline.records.record import Record
 from paceline.records.split import PARTS
 
 __all__ = [
-    "bound", "causes", "cell_bound", "cell_stragglers", "cost", "mean_parts", "points", "shares", "stragglers", "training_means",
+    "bound", "causes", "cell_bound", "cell_stragglers", "cost", "mean_parts", "shares", "stragglers", "training_means",
 ]  # fmt: skip
 
 Cost = Mapping[str, float]  # part -> seconds a training sample
-
-
-def points(figure: Interval) -> str:
-    """A share with its interval, in whole per cent.
-
-    >>> points(Interval(0.384, 0.351, 0.417, 5, ())), points(Interval(-0.004, None, None, 1, ()))
-    ('38 % [35, 42]', '0 %')
-    """
-    text = f"{round(figure.mean * 100)} %"
-    if figure.low is None or figure.high is None:
-        return text
-    return f"{text} [{round(figure.low * 100)}, {round(figure.high * 100)}]"
-
-
-def milliseconds(figure: Interval) -> str:
-    text = f"{figure.mean * 1e3:.3g} ms"
-    if figure.low is None or figure.high is None:
-        return text
-    return f"{text} [{figure.low * 1e3:.3g}, {figure.high * 1e3:.3g}]"
 
 
 def training_means(records: Sequence[Record]) -> dict[str, float]:
@@ -66,16 +38,18 @@ def causes(parts: Mapping[str, float]) -> dict[str, float]:
     >>> causes({"data": 1.0, "forward": 2.0, "backward": 3.0, "other": 0.5})
     {'data': 1.0, 'compute': 5.0, 'other': 0.5}
     """
-    named = {group: [parts[name] for name in names if name in parts] for group, names in GROUPS.items()}
+    named: dict[str, list[float]] = {
+        group: [parts[name] for name in names if name in parts] for group, names in GROUPS.items()
+    }
     grouped = {name for names in GROUPS.values() for name in names}
     alone = {name: value for name, value in parts.items() if name not in grouped}
     return {**{group: sum(values) for group, values in named.items() if values}, **alone}
 
 
-def cell_bound(records: Sequence[Record]) -> tuple[str, Interval] | None:
+def cell_bound(records: Sequence[Record]) -> tuple[Group, Interval] | None:
     """(group, its share of the training steps' time), where the same group is the largest in most runs."""
     rows = [step_shares(record) for record in records]
-    count = Counter(found.group for record in records if (found := bound(record)) is not None)
+    count: Counter[Group] = Counter(largest.group for record in records if (largest := bound(record)) is not None)
     for group, num in count.most_common(1):
         if 2 * num > len(records) and all(rows):
             return group, interval([row[group] for row in rows])
@@ -84,23 +58,20 @@ def cell_bound(records: Sequence[Record]) -> tuple[str, Interval] | None:
 
 def cell_stragglers(records: Sequence[Record]) -> tuple[Straggler, ...]:
     """Ranks, by number and host, that straggle in most runs; their figures are over all runs they were in, not only over those."""
-    seen = [rank for record in records for rank in lateness(record)]
-    found: list[Straggler] = []
-    for key, runs in Counter((rank.rank, rank.host) for rank in seen if rank.straggler).items():
-        if 2 * runs <= len(records):
-            continue
-        own = [rank for rank in seen if (rank.rank, rank.host) == key]
-        last, lag = interval([rank.last for rank in own]), interval([rank.step_s for rank in own])
-        often = f"n = {lag.n}" if runs == len(records) else f"by the rule in {runs} of {len(records)} runs"
-        words = f"{late_in_words(own[0], last=points(last), step=milliseconds(lag))} ({often})"
-        found.append(Straggler(*key, last, lag, runs, words))
-    return tuple(found)
+    ranks = [rank for record in records for rank in lateness(record)]
+    late: list[Straggler] = []
+    for key, runs in Counter((rank.rank, rank.host) for rank in ranks if rank.straggler).items():
+        if 2 * runs > len(records):
+            own = [rank for rank in ranks if (rank.rank, rank.host) == key]
+            last, lag = interval([rank.last for rank in own]), interval([rank.step_s for rank in own])
+            late.append(Straggler(*key, last, lag, runs, len(records), own[0].of))
+    return tuple(late)
 
 
 def cost(record: Record) -> Cost | None:
     """None where the run has not told its parts, or not how many samples it trained on."""
-    parts, samples = training_parts(record), record.plain.get("samples")
-    if not parts or not samples or record.time["training_s"] <= 0:
+    parts, samples = training_parts(record), record.samples
+    if not parts or not samples or (record.training_s or 0.0) <= 0:
         return None
     return {name: seconds / samples for name, seconds in parts.items()}
 
@@ -111,6 +82,6 @@ def shares(base: Cost, cell: Cost, growth: float) -> dict[str, float]:
     >>> shares({"forward": 2.0}, {"forward": 1.0, "transfer": 1.0}, 2)
     {'forward': 0.0, 'transfer': 0.5}
     """
-    whole = sum(cell.values())
+    total = sum(cell.values())
     names = [name for name in PARTS if name in base or name in cell]
-    return {name: (cell.get(name, 0.0) - base.get(name, 0.0) / growth) / whole for name in names}
+    return {name: (cell.get(name, 0.0) - base.get(name, 0.0) / growth) / total for name in names}

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from paceline.analysis.attribution import causes, cell_bound, cell_stragglers, training_means
 from paceline.analysis.metrics import TO_TARGET
 from paceline.analysis.stats import interval
-from paceline.records.findings import CellFinding, Interval, Metric
-from paceline.records.limits import bound_name, mean_hidden
+from paceline.records.applied import left_out, number_formats
+from paceline.records.findings import CellFinding, CellOutcome, FailedRuns, Interval, Metric
+from paceline.records.limits import mean_hidden
 from paceline.records.record import Record
 from paceline.records.study import CellRecord
 
@@ -20,8 +21,8 @@ def values(cell: CellRecord, metric: str) -> dict[int, float]:
 
     Time to target is all or nothing: runs that never reached it are the slow ones, and a mean over the rest flatters.
     """
-    found = {repeat: value for repeat, record in cell.completed if (value := record.metric(metric)) is not None}
-    return {} if metric == TO_TARGET and len(found) < len(cell.completed) else found
+    figures = {repeat: value for repeat, record in cell.completed if (value := record.metric(metric)) is not None}
+    return {} if metric == TO_TARGET and len(figures) < len(cell.completed) else figures
 
 
 def planned(cell: CellRecord) -> int:
@@ -29,7 +30,7 @@ def planned(cell: CellRecord) -> int:
     return len(cell.plan.keys) or len(cell.records)
 
 
-def _outcome(cell: CellRecord) -> str:
+def _outcome(cell: CellRecord) -> CellOutcome:
     completed = len(cell.completed)
     if completed and completed >= planned(cell):
         return "completed"
@@ -40,19 +41,15 @@ def _outcome(cell: CellRecord) -> str:
     return "skipped" if cell.plan.skipped else "pending"
 
 
-def _reasons(cell: CellRecord) -> tuple[str, ...]:
+def _failures(cell: CellRecord) -> tuple[FailedRuns, ...]:
     """Each reason once, with how many runs it ended."""
-    if cell.plan.skipped:
-        return (cell.plan.skipped,)
-    told = Counter(f"{record.kind or 'failed'}: {record.why or 'no reason recorded'}" for _, record in cell.failed)
-    reasons = [f"{count} of {planned(cell)} runs: {why}" for why, count in told.items()]
-    missing = planned(cell) - len(cell.records)
-    return (*reasons, f"{missing} of {planned(cell)} runs still to be made") if missing else tuple(reasons)
+    reasons = Counter((record.kind, record.why) for _, record in cell.failed)
+    return tuple(FailedRuns(kind, why, num) for (kind, why), num in reasons.items())
 
 
 def _parts(records: Sequence[Record]) -> dict[str, float]:
     """Mean seconds by part; a part that no run could tell apart is absent, one that only some could is 0 elsewhere."""
-    rows: list[dict[str, float | None]] = [record.time.get("parts") or {} for record in records]
+    rows = [(record.time.parts if record.time else None) or {} for record in records]
     names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
     return {name: statistics.fmean(row.get(name) or 0.0 for row in rows) for name in names}
 
@@ -65,22 +62,24 @@ def _unexplained(records: Sequence[Record]) -> float | None:
 
 
 def _hidden(records: Sequence[Record]) -> float | None:
-    told = [found for record in records if (found := mean_hidden(record)) is not None]
+    told = [hidden_s for record in records if (hidden_s := mean_hidden(record)) is not None]
     return statistics.fmean(told) if told else None
 
 
 def _shares(parts: dict[str, float]) -> dict[str, float]:
-    whole = sum(parts.values())
-    return {name: seconds / whole for name, seconds in causes(parts).items()} if whole > 0 else {}
+    total = sum(parts.values())
+    return {name: seconds / total for name, seconds in causes(parts).items()} if total > 0 else {}
 
 
 def finding(cell: CellRecord, metrics: Sequence[Metric]) -> CellFinding:
     records = [record for _, record in cell.completed]
     figures: dict[str, Interval] = {}
     for metric in metrics:
-        if found := values(cell, metric.name):
-            figures[metric.name] = interval(list(found.values()))
+        if each := values(cell, metric.name):
+            figures[metric.name] = interval(list(each.values()))
     training, bound = training_means(records), cell_bound(records)
+    skipped_updates = [left_out(record.applied) for record in records]
+    formats = [number_formats(record.applied) for record in records]
     target = any(record.spec.get("target") is not None for record in records)
     return CellFinding(
         label=cell.plan.label,
@@ -88,16 +87,20 @@ def finding(cell: CellRecord, metrics: Sequence[Metric]) -> CellFinding:
         n=len(records),
         outcome=_outcome(cell),
         metrics=figures,
-        reasons=_reasons(cell),
+        skipped=cell.plan.skipped,
+        failures=_failures(cell),
         reference=dict(cell.plan.reference),
         planned=planned(cell),
+        to_make=planned(cell) - len(cell.records),
         reached=sum(record.metric(TO_TARGET) is not None for record in records) if target else None,
         parts=_parts(records),
         training_parts=training,
         training_shares=_shares(training),
         hidden_s=_hidden(records),
         unexplained=_unexplained(records),
-        bound=bound_name(bound[0]) if bound else None,
+        bound_by=bound[0] if bound else None,
         bound_share=bound[1] if bound else None,
         stragglers=cell_stragglers(records),
+        formats=tuple(dict.fromkeys(one for one in formats if one is not None)),
+        left_out=(sum(num for num, _ in skipped_updates), sum(of for _, of in skipped_updates)),
     )

@@ -17,11 +17,8 @@ from dataclasses import dataclass, replace
 
 from paceline.analysis import stats
 from paceline.analysis.cells import values
-from paceline.records.findings import Comparison, Metric, Verdict
+from paceline.records.findings import ALPHA, MIN_RUNS, Comparison, Metric, Reason, Verdict
 from paceline.records.study import CellRecord
-
-ALPHA = 0.05
-MIN_RUNS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +93,7 @@ def on_scale(metric: Metric, value: float) -> float:
     return math.log(value) if metric.kind == "ratio" else value
 
 
-def size_in_words(metric: Metric) -> str:
-    if metric.unit == "fraction":
-        return f"{metric.size * 100:g} points"
-    return f"{metric.size * 100:g} %" if metric.kind == "ratio" or metric.relative else f"{metric.size:g}"
-
-
-def _word(metric: Metric, direction: str) -> Verdict:
+def _verdict(metric: Metric, direction: str) -> Verdict:
     if metric.better is None:
         return "higher" if direction == "higher" else "lower"
     good = direction == metric.better
@@ -113,53 +104,57 @@ def _word(metric: Metric, direction: str) -> Verdict:
 
 def _too_few(question: Question, of: Sample) -> Comparison:
     metric, baseline, candidate = question.key
-    what = "common runs" if of.paired else "runs of the smaller cell"
     return Comparison(
         metric, baseline, candidate, question.metric.kind, point(question.metric, of), None, None, of.n, None,
-        of.paired, "too few runs", f"{of.n} {what}; a verdict needs {MIN_RUNS}",
+        of.paired, "too few runs", "too few runs",
     )  # fmt: skip
 
 
-def _judge(question: Question, of: Sample, found: stats.Effect, p: float) -> Comparison:
+def _judge(question: Question, of: Sample, measured: stats.Effect, p: float) -> Comparison:
     metric = question.metric
-    far = on_scale(metric, found.value)
+    distance = on_scale(metric, measured.value)
     verdict: Verdict = "no difference shown"
+    reason: Reason
     if p >= ALPHA:
-        why = "the interval includes no difference"
-        if found.p < ALPHA:
-            why = "not beyond chance once all comparisons of the study are counted"
-    elif abs(far) <= practical_size(metric, of.baseline):
-        why = f"smaller than the practical size of {size_in_words(metric)}"
+        reason = "chance among many" if measured.p < ALPHA else "chance"
+    elif abs(distance) <= practical_size(metric, of.baseline):
+        reason = "small"
     else:
-        verdict, why = _word(metric, "higher" if far > 0 else "lower"), "beyond chance and beyond the practical size"
-    name, baseline, candidate = question.key
+        verdict, reason = _verdict(metric, "higher" if distance > 0 else "lower"), "shown"
     return Comparison(
-        name, baseline, candidate, metric.kind, found.value, found.low, found.high, found.n, p, of.paired, verdict, why
+        *question.key,
+        metric.kind,
+        measured.value,
+        measured.low,
+        measured.high,
+        measured.n,
+        p,
+        of.paired,
+        verdict,
+        reason,
     )
 
 
 def compare(questions: Iterable[Question]) -> list[Comparison]:
     """Answer all of them as one family; a question that one side has no value for is left out."""
     unique = {question.key: question for question in questions}
-    samples = [(question, found) for question in unique.values() if (found := sample(question)) is not None]
+    samples = [(question, of) for question in unique.values() if (of := sample(question)) is not None]
     tested = [(q, s, effect(q.metric, s)) for q, s in samples if s.n >= MIN_RUNS]
-    adjusted = stats.false_discovery([found.p for _, _, found in tested])
-    answers = {q.key: _judge(q, s, found, p) for (q, s, found), p in zip(tested, adjusted, strict=True)}
-    return [answers.get(question.key) or _too_few(question, found) for question, found in samples]
+    adjusted = stats.false_discovery([measured.p for _, _, measured in tested])
+    answers = {q.key: _judge(q, s, measured, p) for (q, s, measured), p in zip(tested, adjusted, strict=True)}
+    return [answers.get(question.key) or _too_few(question, of) for question, of in samples]
 
 
 def find(comparisons: Iterable[Comparison], metric: str, baseline: str, candidate: str) -> Comparison | None:
     """The answer to one question, None where it was not asked."""
-    for found in comparisons:
-        if (found.metric, found.baseline, found.candidate) == (metric, baseline, candidate):
-            return found
-    return None
+    wanted = (metric, baseline, candidate)
+    return next((one for one in comparisons if (one.metric, one.baseline, one.candidate) == wanted), None)
 
 
-def speedup(found: Comparison, metric: Metric) -> Comparison:
+def speedup(ratio: Comparison, metric: Metric) -> Comparison:
     """A ratio of times as a speed-up: baseline over candidate, so that more is faster."""
-    if metric.better == "higher" or found.value is None:
-        return found
-    low = None if found.high is None else 1 / found.high
-    high = None if found.low is None else 1 / found.low
-    return replace(found, value=1 / found.value, low=low, high=high)
+    if metric.better == "higher" or ratio.value is None:
+        return ratio
+    low = None if ratio.high is None else 1 / ratio.high
+    high = None if ratio.low is None else 1 / ratio.low
+    return replace(ratio, value=1 / ratio.value, low=low, high=high)

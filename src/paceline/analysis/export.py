@@ -47,8 +47,7 @@ def _event_rows(event: Event) -> Iterator[dict[str, Any]]:
 
 
 def _run_rows(record: Record) -> Iterator[dict[str, Any]]:
-    ranks: list[dict[str, Any]] = record.plain.get("ranks") or []
-    hosts = {row.get("rank"): row.get("host") for row in ranks}
+    hosts = {rank.rank: rank.host for rank in record.ranks}
     for rank, event in record.events():
         common = {"rank": rank, "host": hosts.get(rank), "event": type(event).__name__.lower(), "t": event.t}
         for row in _event_rows(event):
@@ -60,7 +59,7 @@ def samples(study: StudyRecord) -> Iterator[dict[str, Any]]:
     empty = dict.fromkeys(COLUMNS)
     for cell in study.cells:
         for repeat, record in cell.records:
-            if not record.plain.get("run_dir"):
+            if record.folder is None:
                 continue
             common = {
                 "study": study.plan.name,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from paceline.records.findings import Metric
-from paceline.records.profile import seen
 from paceline.records.record import Record
 
 TRAINING, WALL, TO_TARGET, THROUGHPUT = "time.training_s", "time.wall_s", "time.to_target_s", "throughput"
@@ -50,15 +49,14 @@ _OF_A_MODULE: dict[str, tuple[str, Literal["s", "bytes", ""]]] = {
     "bytes": ("memory", "bytes"),
 }  # fmt: skip
 
-# Keys of a split that are counts, not figures.
-_COUNTS = frozenset({"evaluated", "seen", "of", "num"})
 
-
-def _score(name: str, better: Any) -> Metric:
+def _score(name: str, better: str | None) -> Metric:
     """A score of the test set. Only accuracy is known to be a fraction; any other matters from 1 % of its own size."""
     if name == "accuracy":
         return Metric("test.accuracy", "test accuracy", "fraction", "higher", "difference", 0.002)
-    direction: Literal["higher", "lower"] | None = better if better in ("higher", "lower") else None
+    direction: Literal["higher", "lower"] | None = (
+        "higher" if better == "higher" else "lower" if better == "lower" else None
+    )
     return Metric(f"test.{name}", f"test {name}", "", direction, "difference", 0.01, relative=True)
 
 
@@ -68,18 +66,15 @@ def _loss(split: str) -> Metric:
 
 def _names(records: Iterable[Record]) -> list[str]:
     """Every score any run has, the task's own first, in the order of first appearance."""
-    found: dict[str, None] = {}
-    for record in records:
-        found.update(dict.fromkeys([*record.test, *record.train]))
-    return [name for name in found if name not in _COUNTS and name != "loss"]
+    names = dict.fromkeys(name for record in records for name in (*record.test.names, *record.train.names))
+    return [name for name in names if name != "loss"]
 
 
 def main_score(records: Iterable[Record]) -> tuple[str, str | None] | None:
     """(name, direction) of the score the task calls its own."""
     for record in records:
-        score: dict[str, Any] = record.plain.get("score") or {}
-        if score.get("name"):
-            return str(score["name"]), score.get("better")
+        if record.own_score and record.own_score.name:
+            return record.own_score.name, record.own_score.better
     return None
 
 
@@ -92,8 +87,8 @@ def _of_module(name: str) -> Metric:
 
 def _profiled(records: Iterable[Record], quoted: Collection[str]) -> list[Metric]:
     """What a profile offers to compare: the share of batch assembly, the forward time of every type, and whatever a report quotes."""
-    found = [profile for record in records if (profile := seen(record)) is not None]
-    types = dict.fromkeys(f"{_TYPES}{name}.forward_s" for profile in found for name in profile["types"])
+    profiles = [record.profile for record in records if record.profile is not None]
+    types = dict.fromkeys(f"{_TYPES}{name}.forward_s" for profile in profiles for name in profile.types)
     names = dict.fromkeys([*types, *(name for name in quoted if name.startswith((_TYPES, _MODULES)))])
     metrics = [_DATA_SHARE, *(_of_module(name) for name in names)]
     # Where a report asks for some of them, the others would only make the table wide.

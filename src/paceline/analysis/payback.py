@@ -11,11 +11,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paceline.analysis.compare import MIN_RUNS
 from paceline.analysis.stats import interval
-from paceline.records.findings import Interval, Payback, PaybackVerdict
+from paceline.records.findings import MIN_RUNS, Interval, Payback, PaybackVerdict
+from paceline.records.measured import Graph
 from paceline.records.record import Record
-from paceline.records.steps import steps_in_words
 from paceline.records.study import CellRecord, StudyRecord
 
 _NUMBERED = ("paid back", "too few runs")
@@ -25,8 +24,9 @@ _OF_THE_GRAPH = frozenset({"graph", "graph_of", "update", "seed"})
 
 def step_s(record: Record) -> float | None:
     """Seconds of a step in the steady state, without what compiling took."""
-    throughput, samples, steps = (record.plain.get(name) for name in ("throughput", "samples", "steps"))
-    return samples / steps / throughput if throughput and samples and steps else None
+    if not record.throughput or not record.samples or not record.steps:
+        return None
+    return record.samples / record.steps / record.throughput
 
 
 def _same(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def _same(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _baseline(cell: CellRecord, study: StudyRecord) -> CellRecord | None:
-    """The eager cell that differs in nothing else; of several, because the way of the update is swept too, the one with the same."""
+    """The eager cell with the same other settings. Where `update` is swept too there are several: then the one with the same `update`."""
     own = cell.plan.spec
     eager = [
         other
@@ -65,73 +65,35 @@ def _steps(costs: Sequence[float], saved: Sequence[float]) -> Interval:
     return Interval(math.exp(logs.mean), math.exp(logs.low), math.exp(logs.high), len(each), tuple(each))
 
 
-def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float:
-    return statistics.fmean(row[name] for row in rows)
+def _counts(graphs: Sequence[Graph]) -> dict[str, float]:
+    rows = [(graph.graphs, graph.breaks, graph.recompiles, graph.eager_steps) for graph in graphs]
+    names = ("graphs", "breaks", "recompiles", "eager_steps")
+    return {name: statistics.fmean(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
 
 
 def _row(cell: CellRecord, base: CellRecord) -> Payback | None:
     graph, eager = _timed(cell), _timed(base)
-    if base.plan.keys and cell.plan.keys:
+    planned = bool(base.plan.keys and cell.plan.keys)
+    if planned:
         common = [repeat for repeat in graph if repeat in eager]
         graph, eager = ({repeat: one[repeat] for repeat in common} for one in (graph, eager))
-    rows = [record["graph"] for record, _ in graph.values() if record.plain.get("graph")]
-    if not rows or not eager or len(rows) != len(graph):
+    graphs = [record.graph for record, _ in graph.values() if record.graph]
+    if not graphs or not eager or len(graphs) != len(graph):
         return None
-    costs, quick, slow = ([row["compile_s"] for row in rows], *([s for _, s in one.values()] for one in (graph, eager)))
-    paired = len(quick) == len(slow) and bool(base.plan.keys and cell.plan.keys)
-    saved = (
-        [b - g for g, b in zip(quick, slow, strict=True)]
-        if paired
-        else [statistics.fmean(slow) - statistics.fmean(quick)]
-    )
+    costs, quick, slow = ([one.compile_s for one in graphs], *([s for _, s in one.values()] for one in (graph, eager)))
+    paired = len(quick) == len(slow) and planned
+    saved = [statistics.fmean(slow) - statistics.fmean(quick)]
+    if paired:
+        saved = [b - g for g, b in zip(quick, slow, strict=True)]
     gain = interval(saved)
     verdict = _verdict(gain)
-    found = Payback(
+    numbered = verdict in _NUMBERED and gain.mean > 0
+    reasons = (reason for one in graphs for reason in (*one.break_reasons, *one.recompile_reasons))
+    return Payback(
         cell.plan.label, base.plan.label, interval(costs), interval(quick), interval(slow), gain, verdict,
-        _steps(costs if paired else [statistics.fmean(costs)], saved) if verdict in _NUMBERED and gain.mean > 0 else None,
-        statistics.fmean(record["steps"] for record, _ in graph.values()),
-        {name: _mean(rows, name) for name in ("graphs", "breaks", "recompiles", "eager_steps")},
-        tuple(dict.fromkeys(reason for row in rows for reason in (*row["break_reasons"], *row["recompile_reasons"]))),
-        "",
+        _steps(costs if paired else [statistics.fmean(costs)], saved) if numbered else None,
+        statistics.fmean(record.steps or 0 for record, _ in graph.values()), _counts(graphs), tuple(dict.fromkeys(reasons)),
     )  # fmt: skip
-    return found.said(_words(found))
-
-
-def _words(row: Payback) -> str:
-    took = f"Making the graph took {_figure(row.compile_s, 1, 's')}."
-    step = f"A step then takes {_figure(row.step_s, 1e3, 'ms')} instead of {_figure(row.eager_step_s, 1e3, 'ms')} of {row.baseline}"
-    return f"{took} {step}: {_end(row)}{_disturbed(row)}"
-
-
-def _end(row: Payback) -> str:
-    n = row.saved_s.n
-    after = "" if row.steps is None else f"after {steps_in_words(row.steps)} steps"
-    match row.verdict:
-        case "paid back":
-            enough = "enough" if row.steps is not None and row.made_steps >= row.steps.mean else "too few"
-            return f"paid back {after} (n = {n}); these runs had {row.made_steps:,.0f}, {enough}."
-        case "never":
-            return f"never paid back (n = {n})."
-        case "not shown":
-            return f"no difference in speed is shown, so no number of steps can be named (n = {n})."
-        case "too few runs":
-            said = f"paid back {after}" if after else "never paid back"
-            return f"by these runs {said}, but it takes {MIN_RUNS} paired runs to say so (n = {n})."
-
-
-def _disturbed(row: Payback) -> str:
-    """What the graph could not hold, as torch said it."""
-    breaks, again = row.counts["breaks"], row.counts["recompiles"]
-    text = f" The graph broke in {breaks:g} place{'' if breaks == 1 else 's'}" if breaks else ""
-    text += f": {row.reasons[0]}." if breaks and row.reasons else "." if breaks else ""
-    return text + (f" It was compiled again {again:g} time{'' if again == 1 else 's'}." if again else "")
-
-
-def _figure(figure: Interval, scale: float, unit: str) -> str:
-    text = f"{figure.mean * scale:.3g} {unit}"
-    if figure.low is None or figure.high is None:
-        return text
-    return f"{text} [{figure.low * scale:.3g}, {figure.high * scale:.3g}]"
 
 
 def payback(study: StudyRecord) -> tuple[Payback, ...]:

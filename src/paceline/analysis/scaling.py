@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from paceline.analysis.compare import MIN_RUNS, Question, effect, point, sample
+from paceline.analysis.compare import Question, effect, point, sample
 from paceline.analysis.metrics import THROUGHPUT, TRAINING
-from paceline.records.findings import Metric, Scaling
+from paceline.records.findings import MIN_RUNS, Metric, Scaling
 from paceline.records.study import CellRecord, StudyRecord
 from paceline.spec.topology import parse
 
@@ -30,7 +30,7 @@ def _others(cell: CellRecord) -> dict[str, Any]:
 
 
 def _base_of(cell: CellRecord, study: StudyRecord, baseline: CellRecord) -> CellRecord | None:
-    """The cell on the baseline's topology, else the same: a speed-up by ranks must not hide one by, say, precision."""
+    """The cell on the baseline's topology with the same other settings: a speed-up by ranks must not be mixed with one by precision."""
     on = baseline.plan.spec.get("on")
     return next((c for c in study.cells if c.plan.spec.get("on") == on and _others(c) == _others(cell)), None)
 
@@ -44,8 +44,8 @@ def _row(base: CellRecord, cell: CellRecord, metrics: dict[str, Metric]) -> Scal
         return None
     if cell is base:
         return Scaling(label, size, kind, 1.0, None, None, 1.0, metric.name, base.plan.label, ideal, of.n)
-    found = effect(metric, of) if of.n >= MIN_RUNS else None
-    value, low, high = (found.value, found.low, found.high) if found else (point(metric, of), None, None)
+    measured = effect(metric, of) if of.n >= MIN_RUNS else None
+    value, low, high = (measured.value, measured.low, measured.high) if measured else (point(metric, of), None, None)
     if metric.better == "lower":
         value, low, high = 1 / value, high and 1 / high, low and 1 / low
     return Scaling(label, size, kind, value, low, high, value / ideal, metric.name, base.plan.label, ideal, of.n)

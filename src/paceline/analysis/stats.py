@@ -27,9 +27,9 @@ def interval(values: Sequence[float]) -> Interval:
     mean = statistics.fmean(values)
     if len(values) < 2:
         return Interval(mean, None, None, len(values), tuple(values))
-    spread = statistics.stdev(values)
-    half = spread / math.sqrt(len(values)) * float(_scipy_stats().t.ppf((1 + LEVEL) / 2, len(values) - 1))
-    return Interval(mean, mean - half, mean + half, len(values), tuple(values), spread)
+    std = statistics.stdev(values)
+    half = std / math.sqrt(len(values)) * float(_scipy_stats().t.ppf((1 + LEVEL) / 2, len(values) - 1))
+    return Interval(mean, mean - half, mean + half, len(values), tuple(values), std)
 
 
 @dataclass(frozen=True, slots=True)

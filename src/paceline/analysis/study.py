@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paceline.analysis import cells, formats, metrics
-from paceline.analysis.attribution import points
-from paceline.analysis.compare import ALPHA, MIN_RUNS, Question, compare, size_in_words
+from paceline.analysis import cells, metrics
+from paceline.analysis.compare import Question, compare
 from paceline.analysis.headline import Evidence, headline
 from paceline.analysis.judge import judge
 from paceline.analysis.missing import missing
 from paceline.analysis.payback import payback
-from paceline.analysis.provenance import Provenance
 from paceline.analysis.scaling import scaling
-from paceline.records.findings import CellFinding, Comparison, Metric, Scaling, StudyFindings
-from paceline.records.limits import bound_name
+from paceline.records.findings import CellFinding, Metric
 from paceline.records.record import Record
 from paceline.records.study import StudyRecord
+from paceline.records.study_findings import RunCounts, StudyFindings
 
 
 def _questions(study: StudyRecord, table: dict[str, Metric]) -> list[Question]:
@@ -35,72 +33,14 @@ def _questions(study: StudyRecord, table: dict[str, Metric]) -> list[Question]:
     return asked
 
 
-def _method(comparisons: Sequence[Comparison], table: Sequence[Metric]) -> str:
-    tested = sum(c.p is not None for c in comparisons)
-    pairing = {True: "paired by repeat (same seed, same block)", False: "unpaired (Welch)"}
-    ways = " or ".join(pairing[paired] for paired in sorted({c.paired for c in comparisons}, reverse=True))
-    sizes = "; ".join(f"{m.title} {size_in_words(m)}" for m in table if m.compared)
-    text = "Intervals are 95 % t intervals of the mean; the run is the unit, n counts completed runs, ± is the standard deviation."
-    if not tested:
-        return text
-    return (
-        f"{text} Differences are {ways}, on the log scale for ratios. A verdict needs p < {ALPHA:g} after Benjamini-Hochberg "
-        f"control over all {tested} comparisons, at least {MIN_RUNS} runs, and an estimate beyond the practical size ({sizes})."
+def _counts(cells: Sequence[CellFinding], records: Sequence[Record]) -> RunCounts:
+    scored = {(r.test.num_samples, r.test.of) for r in records if r.test.num_samples is not None}
+    timed = [record.steady for record in records if record.throughput is not None]
+    return RunCounts(
+        evaluated=frozenset(scored),
+        unsteady=sum(steady is not None and not steady.steady for steady in timed),
+        to_make=sum(cell.to_make for cell in cells if cell.outcome != "skipped"),
     )
-
-
-def _evaluated(records: Sequence[Record]) -> list[str]:
-    """Said of every study: how much of the test set the scores stand on."""
-    counts = {(r.test.get("evaluated"), r.test.get("of")) for r in records if r.test.get("evaluated") is not None}
-    if len(counts) == 1:
-        done, of = counts.pop()
-        return [
-            f"Every test score is over all ranks together: evaluated {done} of {of} samples in every completed run."
-        ]
-    return ["The runs were not scored on the same number of test samples."] if counts else []
-
-
-def _scaling_notes(rows: Sequence[Scaling]) -> list[str]:
-    said = {
-        "strong": "strong scaling, the global batch is the same everywhere; speed-up is a ratio of training times",
-        "weak": "weak scaling, the batch per rank is the same and the global batch grows; speed-up is a ratio of throughputs",
-        "mixed": "mixed scaling, neither the global batch nor the batch per rank is the same; speed-up is a ratio of throughputs",
-    }
-    kinds = dict.fromkeys(row.kind for row in rows if row.label != row.baseline)
-    return [f"Scaling: {said[kind]}." for kind in kinds]
-
-
-def _slow_notes(found: Sequence[CellFinding]) -> list[str]:
-    """Cells that get too little data, and ranks that the others wait for."""
-    hungry = [
-        f"{cell.label} ({points(cell.bound_share)})"
-        for cell in found
-        if cell.bound == bound_name("data") and cell.bound_share
-    ]
-    notes = (
-        [f"Input-bound, getting batches is the largest part of a training step: {', '.join(hungry)}."] if hungry else []
-    )
-    return notes + [f"{cell.label}: {rank.words}." for cell in found for rank in cell.stragglers]
-
-
-def _notes(study: StudyRecord, found: Sequence[CellFinding], records: Sequence[Record]) -> list[str]:
-    notes: list[str] = []
-    if study.plan.quick:
-        notes.append(
-            "Quick study: scaled down, so it gives no verdict on a report's conclusion and is not evidence for the full size."
-        )
-    to_make = sum(
-        cell.planned - len(record.records)
-        for cell, record in zip(found, study.cells, strict=True)
-        if cell.outcome != "skipped"
-    )
-    if to_make > 0:
-        notes.append(f"Unfinished: {to_make} planned runs are still to be made.")
-    timed = [record for record in records if record.plain.get("throughput") is not None]
-    unsteady = sum(not (record.plain.get("steady") or {"steady": True})["steady"] for record in timed)
-    if unsteady:
-        notes.append(f"Throughput of {unsteady} runs includes warm-up: they have no step beyond it.")
-    return [*study.plan.notes, *notes, *_evaluated(records), *formats.notes(study), *_slow_notes(found)]
 
 
 def _target(records: Sequence[Record]) -> float | None:
@@ -117,41 +57,41 @@ def findings(study: StudyRecord) -> StudyFindings:
     }  # what a report speaks of is what its reader looks for
     table = tuple(replace(metric, main=metric.main or metric.name in asked) for metric in table)
     by_name = {metric.name: metric for metric in table}
-    found = tuple(cells.finding(cell, table) for cell in study.cells)
+    rows = tuple(cells.finding(cell, table) for cell in study.cells)
     comparisons = tuple(compare(_questions(study, by_name)))
     own = metrics.main_score(records)
     score = by_name.get(f"test.{own[0]}") if own else None
     target = _target(records)
     scaled = scaling(study, by_name)
-    slow = missing(study, scaled, found)
+    slow = missing(study, scaled, rows)
     graphs = payback(study)
-    where = Provenance([record for cell in study.cells for _, record in cell.records])
+    prints = [record.fingerprint for cell in study.cells for _, record in cell.records]
     plan = study.plan
     return StudyFindings(
         name=plan.name,
         about=plan.about,
         task=plan.task,
-        headline=headline(Evidence(study, found, comparisons, by_name, score, target, slow, graphs)),
+        conclusion=headline(Evidence(study, rows, comparisons, by_name, score, target, slow, graphs)),
         baseline=plan.baseline,
         quick=plan.quick,
-        cells=found,
+        cells=rows,
         comparisons=comparisons,
         scaling=scaled,
         judged=judge(
             plan.conclusions,
             comparisons=comparisons,
-            cells={cell.label: cell for cell in found},
+            cells={cell.label: cell for cell in rows},
             metrics=by_name,
             quick=plan.quick,
         ),
-        notes=(*_notes(study, found, records), *_scaling_notes(scaled), *where.notes),
-        hardware=where.hardware,
-        versions=where.versions,
+        counts=_counts(rows, records),
+        fingerprints=tuple(one for one in prints if one is not None and one.plain),
+        score=score,
+        author_notes=tuple(plan.notes),
+        loose=study.loose,
         source=plan.source,
         swept=tuple(plan.swept),
         metrics=table,
-        code=where.code,
-        method=_method(comparisons, table),
         target=target,
         missing=slow,
         payback=graphs,

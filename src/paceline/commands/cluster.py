@@ -68,32 +68,32 @@ def on(name: str, command: Sequence[str]) -> NoReturn:
     os.execvp(argv[0], argv)
 
 
-def shown(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+def shown(cluster: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """The machines as a table."""
     head = ["machine", "address", "cores", "on real cores", "Slurm says", "cable"]
     cable = {True: "cut", False: "in", None: "?"}
     rows = [
         [m["name"], m["address"], str(m["cores"]), ", ".join(map(str, m["pinned"])), m["slurm"], cable[m["cut"]]]
-        for m in found["machines"]
+        for m in cluster["machines"]
     ]
     return head, rows
 
 
-def shown_jobs(found: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+def shown_jobs(cluster: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     head = ["job", "name", "state", "partition", "machines", "why", "time"]
-    return head, [list(job.values()) for job in found["jobs"]]
+    return head, [list(job.values()) for job in cluster["jobs"]]
 
 
-def remarks(found: dict[str, Any]) -> list[str]:
+def remarks(cluster: dict[str, Any]) -> list[str]:
     """What a table does not say."""
-    if found["state"] == "down":
+    if cluster["state"] == "down":
         return ["no cluster is up on this machine; start one: paceline cluster up --machines 2 --cores 1"]
-    if found["state"] == "stale":
-        lost = f" (ended: {', '.join(found['lost'])})" if found.get("lost") else ""
+    if cluster["state"] == "stale":
+        lost = f" (ended: {', '.join(cluster['lost'])})" if cluster.get("lost") else ""
         return [f"what is left of a cluster is here, but it is not alive{lost}; paceline cluster down takes it away"]
-    limits = [f"{word} {found[word]}" for word in ("link", "delay") if found[word]]
+    limits = [f"{word} {cluster[word]}" for word in ("link", "delay") if cluster[word]]
     said = [f"each machine's link: {', '.join(limits)}"] if limits else []
-    if found["shares_cores"]:
+    if cluster["shares_cores"]:
         said.append(
             "machines share cores: together they have more than the real machine, so times are not those of a cluster"
         )

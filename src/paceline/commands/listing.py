@@ -8,7 +8,7 @@ from paceline.spec.axes.launchers import LAUNCHERS
 from paceline.spec.settings import Settings
 from paceline.spec.tasks import BUILTIN
 
-HostBatches = tuple[list[str], list[list[str]]]
+Rows = tuple[list[str], list[list[str]]]  # head, rows
 
 _WORDS = {"integer": "whole number", "number": "number", "boolean": "true, false", "string": "text"}
 
@@ -31,7 +31,7 @@ def _values(schema: dict[str, Any]) -> str:
     return " ".join([_WORDS.get(schema.get("type", ""), "text"), *bounds])
 
 
-def settings() -> HostBatches:
+def settings() -> Rows:
     properties = Settings.model_json_schema()["properties"]
     rows = [
         [
@@ -45,7 +45,7 @@ def settings() -> HostBatches:
     return ["setting", "values", "default", "what it does"], rows
 
 
-def tasks() -> HostBatches:
+def tasks() -> Rows:
     rows: list[list[str]] = []
     for entry in BUILTIN.values():
         params = ", ".join(f"{param.name}={param.default} ({param.about})" for param in entry.params)
@@ -54,7 +54,7 @@ def tasks() -> HostBatches:
     return ["task", "what it is", "its parameters", "its defaults"], rows
 
 
-def studies() -> HostBatches:
+def studies() -> Rows:
     from paceline.commands.study import shipped
 
     rows = [
@@ -65,7 +65,7 @@ def studies() -> HostBatches:
     return ["study", "what it asks", "cells", "repeats"], rows
 
 
-def launchers() -> HostBatches:
+def launchers() -> Rows:
     return ["launcher", "what it is"], [[row.name, row.about] for row in LAUNCHERS.values()]
 
 

@@ -25,25 +25,25 @@ from paceline.spec.rules.precision import NEED_FACTS
 from paceline.spec.rules.rule import DataShape, Known
 from paceline.spec.run import Spec
 from paceline.spec.tasks import BUILTIN, Param, task_file
-from paceline.study.execute import describe
+from paceline.study.execute import TaskQuestion, describe
 
 
 def words(pairs: Sequence[str]) -> dict[str, str]:
     """`key=value` words as typed; all that are not such words are problems at once."""
-    found: dict[str, str] = {}
+    asked: dict[str, str] = {}
     wrong: list[str] = []
     for pair in pairs:
         key, sign, value = pair.partition("=")
         if not sign or not key:
             wrong.append(f"{pair!r}: settings are given as name=value, for example batch=64")
-        elif key in found:
+        elif key in asked:
             wrong.append(f"{key} was given twice")
         elif not value:
             wrong.append(f"{key}= has no value")
-        found[key] = value
+        asked[key] = value
     if wrong:
         raise BadInput(wrong)
-    return found
+    return asked
 
 
 _TRIED = {"graph": "eager", "kernel": "torch"}  # settings that a trial may decide, and what they are unless said
@@ -54,12 +54,12 @@ class TaskDescriptions:
 
     def __init__(self, warm: Warm | None = None) -> None:
         self.warm = warm
-        self._found: dict[str, TaskFacts] = {}
+        self._facts: dict[str, TaskFacts] = {}
         self.seconds = 0.0
 
     @property
     def first(self) -> TaskFacts | None:
-        return next(iter(self._found.values()), None)
+        return next(iter(self._facts.values()), None)
 
     @staticmethod
     def _key(params: dict[str, Any], given: settings.Settings) -> str:
@@ -67,21 +67,22 @@ class TaskDescriptions:
         return repr((sorted((name, str(value)) for name, value in params.items()), data))
 
     def before(self, params: dict[str, Any], given: settings.Settings) -> TaskFacts | None:
-        """What a look that was taken already found for these parameters."""
-        return self._found.get(self._key(params, given))
+        """The facts of a describe job that was made for these parameters already."""
+        return self._facts.get(self._key(params, given))
 
     def at(self, task: str, params: dict[str, Any], given: settings.Settings) -> TaskFacts:
         """`given` is looked at for the folder of the data, the seed of the weights and the time it may take."""
         key = self._key(params, given)
-        if key not in self._found:
+        if key not in self._facts:
             began = time.monotonic()
             with scratch() as folder:
-                self._found[key] = describe(
-                    task, params, data=given.data, seed=given.seed, timeout_s=given.timeout, run=RunDir(folder / "describe"),
-                    outline=SHARDINGS[given.sharding].cuts_tables, warm=self.warm,
+                asked = TaskQuestion(
+                    task, params, data=given.data, seed=given.seed, timeout_s=given.timeout,
+                    outline=SHARDINGS[given.sharding].cuts_tables,
                 )  # fmt: skip
+                self._facts[key] = describe(asked, RunDir(folder / "describe"), warm=self.warm)
             self.seconds += time.monotonic() - began
-        return self._found[key]
+        return self._facts[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +150,8 @@ class Prepared:
             (machine.cores, machine.memory_bytes, machine.gpus, machine.torch, platform.machine(), platform.node())
         )
         host += " with a compiler" if machine.programs.intersection(COMPILERS) else ""
-        taken, found = chosen(plain, others, warm=self.descriptions.warm, host=host)
-        return taken.model_copy(update={"chosen": found})
+        taken, figures = chosen(plain, others, warm=self.descriptions.warm, host=host)
+        return taken.model_copy(update={"chosen": figures})
 
     def _certain(self, own: Mapping[str, Any], rest: dict[str, Any], values: dict[str, Any], *, look: bool) -> Spec:
         spec = self._resolved(own, values, self.known)
@@ -213,12 +214,12 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host, warm: Warm | 
 
 def _task_path(task: str) -> tuple[Path, str]:
     """File and class behind path/to/file.py[:Class]; a mistyped built-in name is answered with the nearest one."""
-    found = task_file(task)
-    if found is None:
+    file = task_file(task)
+    if file is None:
         close = nearest(task, BUILTIN)
         hint = f"did you mean {close!r}?" if close else "it is neither a built-in task nor a Python file"
         raise BadInput(f"unknown task {task!r}; {hint} (built in: {', '.join(BUILTIN)}; your own: path/to/file.py)")
-    path = Path(found[0])
+    path = Path(file[0])
     if not path.is_file():
         raise BadInput(f"task {str(path)!r}: there is no such file")
-    return path.resolve(), found[1]
+    return path.resolve(), file[1]

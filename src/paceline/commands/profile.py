@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from paceline.base.files import write_text
 from paceline.records.layout import RunDir
-from paceline.records.profile import seen
-from paceline.records.record import Record
+
+if TYPE_CHECKING:
+    from paceline.records.record import Record
 
 
 def word(*, inference: bool) -> str:
@@ -15,7 +18,7 @@ def word(*, inference: bool) -> str:
 
 def write_page(record: Record) -> None:
     """profile.html beside the record; nothing for a run that trained."""
-    if seen(record) is not None:
+    if record.profile is not None:
         from paceline.report import profile_page
 
         write_text(RunDir(record.run_dir).profile_page, profile_page.render(record))

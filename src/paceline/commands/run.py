@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.base.errors import BadInput, Interrupted, PacelineError
 from paceline.commands.prepare import Prepared, prepare
@@ -18,15 +18,16 @@ from paceline.commands.profile import write_page
 from paceline.launch.plan import Plan
 from paceline.launch.supervise import Tick, warmed
 from paceline.launch.warm import Warm
-from paceline.records.gather import refusal
 from paceline.records.layout import RunDir
-from paceline.records.record import Record, load
 from paceline.spec.run import Spec
 from paceline.spec.settings import names
 from paceline.spec.tasks import task_file
 from paceline.study import queued
-from paceline.study.execute import Since, check_room, plan_of
-from paceline.study.queued import once
+from paceline.study.dispatch import run_to_record
+from paceline.study.execute import RenderedRun, Since, check_folder, render
+
+if TYPE_CHECKING:
+    from paceline.records.record import Record
 
 RUNS = Path("runs")
 
@@ -36,10 +37,20 @@ class Ready:
     """A run that could be started: what `--dry-run` prints."""
 
     prepared: Prepared
-    spec: Spec
-    run: RunDir
-    plan: Plan
+    rendered: RenderedRun
     began_t: float | None = None  # of the command that is for this run alone
+
+    @property
+    def spec(self) -> Spec:
+        return self.rendered.spec
+
+    @property
+    def run(self) -> RunDir:
+        return self.rendered.run
+
+    @property
+    def plan(self) -> Plan:
+        return self.rendered.plan
 
 
 def fresh_folder(task: str) -> Path:
@@ -65,11 +76,10 @@ def ready(
         raise BadInput(
             f"machine={spec.machine}: give --out too, the same folder on every machine, on a disk they share"
         )
-    if not spec.machine and not queued.waits_for(
-        run, spec
-    ):  # another machine finds the folder as the first one has made it
-        check_room(run)
-    return Ready(prepared, spec, run, plan_of(spec, run), began_t)
+    # Another machine finds the folder as the first one has made it.
+    if not spec.machine and not queued.waits_for(run, spec):
+        check_folder(run)
+    return Ready(prepared, render(spec, run, facts=prepared.facts), began_t)
 
 
 def _one_value_each(asked: Mapping[str, Any]) -> None:
@@ -83,8 +93,10 @@ def _one_value_each(asked: Mapping[str, Any]) -> None:
 
 def refused(task: str, words: Sequence[str], error: PacelineError) -> dict[str, Any]:
     """The document of a run that was never started, with what was asked as it was typed."""
+    from paceline.records.gather import refusal
+
     asked = {pair.partition("=")[0]: pair.partition("=")[2] for pair in words}
-    return refusal({"task": task, **asked}, "; ".join(str(error).splitlines()))
+    return refusal({"task": task, **asked}, "; ".join(str(error).splitlines())).plain
 
 
 Leave = Callable[[list[int]], bool]  # asked on an interruption: leave these jobs in the queue?
@@ -93,7 +105,7 @@ Leave = Callable[[list[int]], bool]  # asked on an interruption: leave these job
 def start(what: Ready, *, tick: Tick | None = None, leave: Leave | None = None, warm: Warm | None = None) -> Record:
     try:
         since = None if what.began_t is None else Since(what.began_t, what.prepared.described_s)
-        record = once(what.spec, what.run, tick=tick, facts=what.prepared.facts, since=since, warm=warm)
+        record = run_to_record(what.rendered, tick=tick, since=since, warm=warm)
         write_page(record)
         return record
     except KeyboardInterrupt:
@@ -109,8 +121,10 @@ def submit(what: Ready) -> dict[str, Any]:
         )
     if queued.waits_for(what.run, what.spec):
         raise BadInput(f"{what.run.path}: {queued.waiting(what.run)}")
-    job = queued.submit([queued.Submission(what.spec, what.run, what.prepared.facts)])
+    job = queued.submit([what.rendered])
     if job is None:
+        from paceline.records.record import load
+
         return load(what.run.path).plain
     return {
         "schema": 1,

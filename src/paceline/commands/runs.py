@@ -12,6 +12,7 @@ from paceline.base.files import locked, remove_tree
 from paceline.records.layout import RunDir, StudyDir
 from paceline.records.record import Record, find, load
 from paceline.records.study import load_plan
+from paceline.report.words import runs as words
 
 _COMPARED = (
     "time.wall_s",
@@ -35,7 +36,7 @@ def records(root: Path) -> list[Record]:
 def summary(record: Record, root: Path) -> dict[str, Any]:
     """One run in a line."""
     name, score = record.score or (None, None)
-    finished = record.plain.get("finished_t")
+    finished = record.finished_t
     return {
         "run": str(record.run_dir.relative_to(root)) if record.run_dir.is_relative_to(root) else str(record.run_dir),
         "task": Path(str(record.spec["task"])).name,
@@ -43,7 +44,7 @@ def summary(record: Record, root: Path) -> dict[str, Any]:
         "outcome": record.outcome if record.completed else f"{record.outcome}: {record.why}",
         "score": score,
         "score_name": name,
-        "training_s": record.time.get("training_s"),
+        "training_s": record.training_s,
         "profile": None if record.spec.get("profile", "none") == "none" else record.spec["profile"],
         "finished": datetime.fromtimestamp(finished).isoformat(sep=" ", timespec="minutes") if finished else None,
     }
@@ -52,16 +53,7 @@ def summary(record: Record, root: Path) -> dict[str, Any]:
 def shown(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """The same as a table."""
     head = ["run", "task", "on", "outcome", "test", "training", "finished"]
-    table = [
-        [
-            row["run"], row["task"], row["on"], row["outcome"],
-            f"{row['score_name']} {row['score']:.4f}" if row["score"] is not None else "",
-            f"profile of {row['profile']}" if row["profile"] else f"{row['training_s']:.1f} s" if row["training_s"] is not None else "",
-            row["finished"] or "",
-        ]
-        for row in rows
-    ]  # fmt: skip
-    return head, table
+    return head, [words.summary(row) for row in rows]
 
 
 def compare(a: Path, b: Path) -> dict[str, Any]:
@@ -72,21 +64,19 @@ def compare(a: Path, b: Path) -> dict[str, Any]:
         for name in {**first.asked, **second.asked}
         if first.asked.get(name) != second.asked.get(name)
     }
-    scores = [f"test.{name}" for name in first.test if name not in ("loss", "evaluated", "of")]
+    scores = [f"test.{name}" for name in first.test.names if name != "loss"]
     metrics = {name: [first.metric(name), second.metric(name)] for name in (*_COMPARED, *scores)}
-    same = first.plain.get("weights_hash") is not None and first.plain.get("weights_hash") == second.plain.get(
-        "weights_hash"
-    )
+    same = first.weights_hash is not None and first.weights_hash == second.weights_hash
     return {
         "schema": 1, "a": str(a), "b": str(b), "outcomes": [first.outcome, second.outcome], "settings": settings,
         "metrics": {name: pair for name, pair in metrics.items() if pair != [None, None]}, "same_weights": same,
-        "verdict": "too few runs: one run each shows no difference; repeat them in a study",
+        "verdict": words.ONE_RUN_EACH,
     }  # fmt: skip
 
 
 def removable(names: Sequence[str], root: Path) -> list[Path]:
     """The folders behind the names, each a run or a study of ours; all that are not are problems at once."""
-    found: list[Path] = []
+    paths: list[Path] = []
     wrong: list[str] = []
     for name in names:
         path = Path(name) if Path(name).exists() else root / name
@@ -95,10 +85,10 @@ def removable(names: Sequence[str], root: Path) -> list[Path]:
         elif not _is_ours(path):
             wrong.append(f"{name}: not a run or a study of ours; nothing was removed")
         else:
-            found.append(path)
+            paths.append(path)
     if wrong:
         raise BadInput(wrong)
-    return found
+    return paths
 
 
 def _is_ours(path: Path) -> bool:

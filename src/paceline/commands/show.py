@@ -13,21 +13,20 @@ from paceline.commands import run as runs
 from paceline.commands import study as studies
 from paceline.commands.report import Reported
 from paceline.launch.plan import Plan
-from paceline.records.profile import seen
 from paceline.records.record import Record
-from paceline.study.execute import plan_of
+from paceline.study.execute import render
 
 
 def record(console: Console, value: Record) -> None:
     from paceline.report.terminal import print_profile, print_run
 
-    (print_profile if seen(value) else print_run)(console, value)
+    (print_profile if value.profile and value.profile.plain else print_run)(console, value)
 
 
 def findings(console: Console, reported: Reported) -> None:
     from paceline.report.terminal import print_study
 
-    print_study(console, reported.found)
+    print_study(console, reported.findings)
 
 
 def plain(reported: Reported) -> dict[str, Any]:
@@ -35,7 +34,7 @@ def plain(reported: Reported) -> dict[str, Any]:
 
     if reported.profile is not None:
         return reported.profile.plain
-    return plain.render(reported.found)
+    return plain.render(reported.findings)
 
 
 def table(console: Console, title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -60,7 +59,7 @@ def planned_study(what: studies.Ready) -> Iterator[str]:
         yield f"  {cell.label}: " + (f"skipped: {cell.skipped}" if cell.skipped else f"{len(cell.keys)} runs")
     for planned in what.all_planned_runs()[: len(what.expanded.specs)]:
         yield f"\n{planned.label}, repeat {planned.repeat + 1}, seed {planned.spec.seed}:"
-        yield from (indent(text, "  ") for text in _commands(plan_of(planned.spec, planned.run)))
+        yield from (indent(text, "  ") for text in _commands(render(planned.spec, planned.run).plan))
 
 
 def _commands(plan: Plan) -> Iterator[str]:

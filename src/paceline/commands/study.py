@@ -37,12 +37,12 @@ from paceline.study.queued import pick_up
 
 def shipped(*only: str) -> dict[str, StudyFile]:
     """The studies that come with Paceline, by name; a study's file has its name, so one of them is found without reading all."""
-    found: dict[str, StudyFile] = {}
+    studies_by_name: dict[str, StudyFile] = {}
     for item in sorted(files("paceline.study").joinpath("shipped").iterdir(), key=lambda item: item.name):
         if item.name.endswith(".yaml") and (not only or item.name.removesuffix(".yaml") in only):
             file = studies.parse(yaml.read(item.read_text(encoding="utf-8"), path=item.name))
-            found[file.study] = file
-    return found
+            studies_by_name[file.study] = file
+    return studies_by_name
 
 
 def find(name: str, words: Mapping[str, str]) -> StudyFile:
@@ -73,11 +73,11 @@ class Ready:
         return planned_runs(self.expanded.plan, self.expanded.specs, self.folder)
 
     def done(self, *, retry: bool = False) -> dict[str, list[Record]]:
-        found: dict[str, list[Record]] = {label: [] for label in self.expanded.specs}
+        records: dict[str, list[Record]] = {label: [] for label in self.expanded.specs}
         for planned in self.all_planned_runs():
             if (record := finished(planned, retry=retry)) is not None:
-                found[planned.label].append(record)
-        return found
+                records[planned.label].append(record)
+        return records
 
 
 def ready(
@@ -121,12 +121,13 @@ def _expand(file: StudyFile, prepared: Prepared, *, quick: bool) -> Expanded:
 
 def fit(what: Ready, budget_s: float, look: Outlook, *, most: int | None) -> Ready:
     """As many whole repeats as the budget holds, by what is known of the time now; at most those that were asked for."""
+    from paceline.report.words.notes import fitted
+
     block = look.of(list(what.expanded.specs))
     if block is None:
         raise BadInput(f"--budget: how long a run takes is {look.how}; give --repeats instead")
     repeats = min(repeats_for(budget_s, block), most or 1000)
-    note = f"The number of repeats was fitted to a budget of {budget_s:g} s."
-    file = what.file.model_copy(update={"repeats": repeats, "notes": [*what.file.notes, note]})
+    file = what.file.model_copy(update={"repeats": repeats, "notes": [*what.file.notes, fitted(budget_s)]})
     return Ready(file, what.prepared, _expand(file, what.prepared, quick=what.expanded.plan.quick), what.folder)
 
 
@@ -162,8 +163,10 @@ def hold(what: Ready) -> Any:
 
 
 def _warm_up(warm: Warm | None, coming: list[PlannedRun]) -> None:
-    """Begun while the study still plans. It imports on one core; meanwhile we do so on another, which later would be waited for:
-    what the report needs. In the time of a run it would be in the run's way."""
+    """Start the warm process while the study still plans, and import what the report needs at the same time, on another core.
+
+    Imported later, it would be waited for; imported during a run, it would slow the run.
+    """
     if warm is None or warm.started or not any(LAUNCHERS[planned.spec.launcher].forks_warm for planned in coming):
         return
     warm.start()
@@ -222,10 +225,10 @@ def _submitted(what: Ready, coming: list[PlannedRun]) -> list[int]:
 
 def _trim(what: Ready) -> None:
     """Blocks a deadline cut off are no longer part of the plan: a report of them would say "pending" for ever."""
-    whole = max((planned.repeat + 1 for planned in what.all_planned_runs() if planned.run.finished), default=1)
+    repeats = max((planned.repeat + 1 for planned in what.all_planned_runs() if planned.run.finished), default=1)
     plan = what.expanded.plan
-    cells = [cell.model_copy(update={"keys": cell.keys[:whole]}) for cell in plan.cells]
-    trimmed = plan.model_copy(update={"repeats": whole, "cells": cells})
+    cells = [cell.model_copy(update={"keys": cell.keys[:repeats]}) for cell in plan.cells]
+    trimmed = plan.model_copy(update={"repeats": repeats, "cells": cells})
     write_json(what.folder.plan, trimmed.model_dump(mode="json", by_alias=True))
 
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.base.cache import cache_folder
 from paceline.base.errors import BadInput, PacelineError
@@ -19,11 +19,14 @@ from paceline.launch.warm import Warm
 from paceline.records.fingerprint import version
 from paceline.records.layout import RunDir
 from paceline.records.outcome import TRANSIENT
-from paceline.records.record import Record
 from paceline.spec.axes.graphs import GRAPHS
 from paceline.spec.run import Spec
 from paceline.spec.steps import num_steps
-from paceline.study.queued import once
+from paceline.study.dispatch import run_to_record
+from paceline.study.execute import render
+
+if TYPE_CHECKING:
+    from paceline.records.record import Record
 
 Way = dict[str, str]  # graph, graph_of, kernel
 FIRST_STEPS, LEAST_STEPS, MOST_STEPS = 30, 30, 3000
@@ -48,56 +51,59 @@ def chosen(plain: Spec, others: Sequence[Spec], *, warm: Warm | None, host: str)
     """The quickest of these specs for a run of this length, and the figures. `plain` comes first, and is what all are compared with."""
     kept = cache_folder("trials") / f"{_name(plain, others, host)}.json"
     if plain.graph_cache == "keep" and kept.exists():
-        found: dict[str, Any] = read_json(kept)
+        figures: dict[str, Any] = read_json(kept)
     else:
         with scratch() as folder:
-            found = _tried(plain, others, lambda spec, name: once(spec, RunDir(folder / name), warm=warm))
-        if _whole(others, found["rows"]):
-            write_json(kept, found)
-    return _best(plain, others, found)
+            figures = _tried(
+                plain, others, lambda spec, name: run_to_record(render(spec, RunDir(folder / name)), warm=warm)
+            )
+        if _complete(others, figures["rows"]):
+            write_json(kept, figures)
+    return _best(plain, others, figures)
 
 
 def _tried(plain: Spec, others: Sequence[Spec], run: Callable[[Spec, str], Record]) -> dict[str, Any]:
     first = run(_short(plain, FIRST_STEPS), "first")
     if not first.completed:
         raise BadInput(f"graph=auto, kernel=auto: the trial of {FIRST_STEPS} steps failed: {first.why}")
-    step_s = plain.batch / first["throughput"]
-    num = num_steps(plain, first.train["of"])
+    assert first.throughput
+    step_s, num_train = plain.batch / first.throughput, int(first.train.of or 0)
+    num = num_steps(plain, num_train)
     steps = max(LEAST_STEPS, min(MOST_STEPS, math.ceil(_LOOK_S / step_s)))
     rows = [_row(plain, run(_short(plain, steps), "plain"))]
     worth = [spec for spec in others if not GRAPHS[spec.graph].is_graph or num * step_s > WORTH_S]
     rows += [_row(spec, run(_short(spec, steps), f"way{index}")) for index, spec in enumerate(worth)]
-    return {"schema": 1, "steps": steps, "rows": rows, "num_train": first.train["of"]}
+    return {"schema": 1, "steps": steps, "rows": rows, "num_train": num_train}
 
 
-def _whole(others: Sequence[Spec], rows: Sequence[dict[str, Any]]) -> bool:
+def _complete(others: Sequence[Spec], rows: Sequence[dict[str, Any]]) -> bool:
     """Whether a longer run may rely on it: every way was tried, and none failed for a reason that may be gone tomorrow."""
     passing = TRANSIENT | {"timeout", "memory", "disk"}
     return len(rows) == 1 + len(others) and not any(row.get("kind") in passing for row in rows)
 
 
 def _short(spec: Spec, steps: int) -> Spec:
-    """Of what depends on the length only what a step costs is left: a warm-up costs nothing, averages come as often as they can."""
+    """The same run with few steps, so that only the cost of a step counts: no warm-up of the rate, and averages at least three times."""
     shorter = {"steps": steps, "epochs": None, "target": None, "log_every": max(1, steps // 3), "chosen": None}
     return spec.model_copy(update={**shorter, "warmup": 0, "sync_every": min(spec.sync_every, FIRST_STEPS // 3)})
 
 
 def _row(spec: Spec, record: Record) -> dict[str, Any]:
     row: dict[str, Any] = _way(spec)
-    if not record.completed or not record["throughput"]:
+    if not record.completed or not record.throughput:
         return {**row, "why": record.why or "too few steps to tell", "kind": record.kind}
-    graph: dict[str, Any] = record["graph"] or {"compile_s": 0.0}
-    return {**row, "step_s": spec.batch / record["throughput"], "compile_s": graph["compile_s"]}
+    compile_s = record.graph.compile_s if record.graph else 0.0
+    return {**row, "step_s": spec.batch / record.throughput, "compile_s": compile_s}
 
 
 def _way(spec: Spec) -> Way:
     return {"graph": spec.graph, "graph_of": spec.graph_of, "kernel": spec.kernel}
 
 
-def _best(plain: Spec, others: Sequence[Spec], found: dict[str, Any]) -> tuple[Spec, dict[str, Any]]:
-    num = num_steps(plain, found["num_train"])
+def _best(plain: Spec, others: Sequence[Spec], figures: dict[str, Any]) -> tuple[Spec, dict[str, Any]]:
+    num = num_steps(plain, figures["num_train"])
     rows = [
-        {**row, "run_s": row["compile_s"] + num * row["step_s"]} if "step_s" in row else row for row in found["rows"]
+        {**row, "run_s": row["compile_s"] + num * row["step_s"]} if "step_s" in row else row for row in figures["rows"]
     ]
     best = min((row for row in rows if "run_s" in row), key=lambda row: row["run_s"], default=None)
     if best is None:
@@ -105,7 +111,7 @@ def _best(plain: Spec, others: Sequence[Spec], found: dict[str, Any]) -> tuple[S
     taken = next(
         spec for spec in (plain, *others) if _way(spec) == {k: best[k] for k in ("graph", "graph_of", "kernel")}
     )
-    return taken, {"steps_of_the_run": num, "steps_tried": found["steps"], "ways": rows}
+    return taken, {"steps_of_the_run": num, "steps_tried": figures["steps"], "ways": rows}
 
 
 def _name(plain: Spec, others: Sequence[Spec], host: str) -> str:
@@ -119,12 +125,12 @@ def _name(plain: Spec, others: Sequence[Spec], host: str) -> str:
 
 def possible(asked: Sequence[Way], spec: Callable[[Way], Spec]) -> list[Spec]:
     """Those the rules allow; BadInput with the first one's reasons where there is none."""
-    found, refused = list[Spec](), None
+    specs, refused = list[Spec](), None
     for way in asked:
         try:
-            found.append(spec(way))
+            specs.append(spec(way))
         except PacelineError as error:
             refused = refused or error
-    if not found and refused is not None:
+    if not specs and refused is not None:
         raise refused
-    return found
+    return specs

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Self
 
 from paceline.commands.run import Ready as ReadyRun
 from paceline.records.layout import RunDir
-from paceline.records.profile import seen, took_s
-from paceline.records.record import Record
-from paceline.report.format import duration
-from paceline.report.live import Glimpse, Line, words
+from paceline.report.live import Line
+from paceline.report.words.progress import Glimpse, Position, before_study, during_study, ended, words
 from paceline.spec.run import Spec
 from paceline.study.progress import peek
 
@@ -20,6 +18,7 @@ if TYPE_CHECKING:  # what only a study needs is not loaded for a run: its ranks 
     from rich.console import Console
 
     from paceline.commands.study import Ready as ReadyStudy
+    from paceline.records.record import Record
     from paceline.study.campaign import PlannedRun
     from paceline.study.estimate import Outlook
 
@@ -85,12 +84,12 @@ class Many(_Watcher):
 
     def __enter__(self) -> Self:
         skipped = [cell for cell in self._what.expanded.plan.cells if cell.skipped]
-        left = self._left()
-        about = f"about {duration(left)} ({self._look.how})" if left is not None else f"how long is {self._look.how}"
-        resumed = f", {self._done} done already" if self._done else ""
         self._line.keep(
-            f"{self._what.expanded.plan.name}: {self._total} runs{resumed}, {len(skipped)} cells skipped; {about}"
-        )
+            before_study(
+                self._what.expanded.plan.name, total=self._total, done=self._done, skipped=len(skipped), left_s=self._left(),
+                how=self._look.how,
+            )
+        )  # fmt: skip
         for cell in skipped:
             self._line.keep(f"  skipped {cell.label}: {cell.skipped}")
         return super().__enter__()
@@ -105,23 +104,18 @@ class Many(_Watcher):
 
     def ticking(self, planned: PlannedRun, elapsed_s: float, waiting: str) -> None:
         left = self._left()
-        soon = f", about {duration(max(0.0, left - elapsed_s))} left" if left is not None else ""
+        left_s = None if left is None else left - elapsed_s
         self._line.show(
-            lambda: (
-                f"{self._done}/{self._total}{soon} | {planned.label} repeat {planned.repeat + 1}: "
-                f"{words(_glimpse(planned.run, planned.spec), elapsed_s, waiting)}"
+            lambda: during_study(
+                self._place(planned), words(_glimpse(planned.run, planned.spec), elapsed_s, waiting), left_s=left_s
             )
         )
+
+    def _place(self, planned: PlannedRun) -> Position:
+        return Position(self._done, self._total, planned.label, planned.repeat)
 
     def ended(self, planned: PlannedRun, record: Record) -> None:
         self._done += 1
         self._coming = [other for other in self._coming if other != planned]
-        took = took_s(record)
-        self._walls.setdefault(planned.label, []).append(took)
-        done = "profile" if seen(record) else ""
-        said = f"{record.score[0]} {record.score[1]:.4f}" if record.score else record.why or done
-        where, wall = (
-            f"[{self._done}/{self._total}] {planned.label} repeat {planned.repeat + 1}",
-            duration(took),
-        )
-        self._line.keep(f"{where}: {record.outcome}, {wall}, {said}")
+        self._walls.setdefault(planned.label, []).append(record.duration_s)
+        self._line.keep(ended(self._place(planned), record))

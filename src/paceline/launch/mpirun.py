@@ -6,7 +6,7 @@ import re
 
 from paceline.launch import dialect
 from paceline.launch.plan import Plan, Process, shared_env, worker_argv
-from paceline.records.gather import by_signal
+from paceline.records.judge import by_signal
 from paceline.records.layout import RunDir
 from paceline.records.outcome import Outcome, failed
 from paceline.spec.run import Spec

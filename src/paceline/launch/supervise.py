@@ -25,7 +25,7 @@ from paceline.base.lifeline import bound
 from paceline.launch.plan import SAFE, Plan, Process
 from paceline.launch.warm import Forked, Warm
 from paceline.records.events import Finished, read
-from paceline.records.gather import Ended, Exit
+from paceline.records.judge import Ended, Exit
 from paceline.records.layout import RunDir
 from paceline.records.outcome import Outcome, failed
 from paceline.spec.axes.launchers import LAUNCHERS

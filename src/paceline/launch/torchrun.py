@@ -7,7 +7,7 @@ import sys
 
 from paceline.launch import dialect
 from paceline.launch.plan import Plan, Process, by_hand
-from paceline.records.gather import by_signal
+from paceline.records.judge import by_signal
 from paceline.records.layout import RunDir
 from paceline.records.outcome import Outcome
 from paceline.spec.run import Spec

@@ -1,13 +1,30 @@
-"""What analysis concludes and reports print: intervals, comparisons, verdicts. Plain data; every number arrives here computed."""
+"""What analysis concludes: intervals, comparisons, verdicts, reasons by name. Plain data without a sentence: `report/words/` speaks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from paceline.records.applied import NumberFormats
+from paceline.records.limits import Group
+
+# A verdict needs so many runs to compare, and a p below this after false-discovery control over the study.
+MIN_RUNS = 3
+ALPHA = 0.05
+
 Verdict = Literal["faster", "slower", "better", "worse", "higher", "lower", "no difference shown", "too few runs"]
+# Why a comparison ended as it did: too few runs; p not below 0.05; below it, but not once all comparisons are counted; a difference
+# smaller than the practical size; beyond both.
+Reason = Literal["too few runs", "chance", "chance among many", "small", "shown"]
+CellOutcome = Literal["completed", "failed", "skipped", "partial", "pending"]
 PaybackVerdict = Literal["paid back", "never", "not shown", "too few runs"]
 ReportVerdict = Literal["confirmed", "refuted", "no difference shown", "too few runs", "not tested"]
+# What a judgement stands on: a comparison, or why there is none.
+Basis = Literal[
+    "compared", "within the practical size", "quick study", "no such cell", "no completed run", "no such figure", "not compared"
+]  # fmt: skip
+# How clear a cause is: it takes more runs to name one; no cause is above every other; slow ranks; at least half of what is missing; less.
+Clarity = Literal["too few runs", "none", "slow ranks", "mostly", "above all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +44,14 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean with its 95 % t interval; `low` and `high` are None below two values. `spread` is the standard deviation."""
+    """A mean with its 95 % t interval; `low` and `high` are None below two values. `std` is the standard deviation."""
 
     mean: float
     low: float | None
     high: float | None
     n: int
     values: tuple[float, ...]
-    spread: float | None = None
+    std: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +63,17 @@ class Straggler:
     last: Interval  # share of the collectives in which it came last
     lag_s: Interval  # seconds a step that it came after the mean of the others
     runs: int  # in how many of the cell's runs the rule holds
-    words: str
+    num_runs: int
+    of: Literal["steps", "collectives"]  # what it came last in
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRuns:
+    """Runs of a cell that ended for the same reason."""
+
+    kind: str | None
+    why: str | None
+    num: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +81,13 @@ class CellFinding:
     label: str
     settings: dict[str, Any]
     n: int
-    outcome: str  # completed | failed | skipped | partial | pending
+    outcome: CellOutcome
     metrics: dict[str, Interval]
-    reasons: tuple[str, ...] = ()
+    skipped: str | None = None  # why a rule refused the cell
+    failures: tuple[FailedRuns, ...] = ()
     reference: dict[str, float] = field(default_factory=dict[str, float])
     planned: int = 0
+    to_make: int = 0  # planned runs without a record
     reached: int | None = None  # completed runs that reached the target; None where no target was set
     parts: dict[str, float] = field(default_factory=dict[str, float])  # mean seconds of each part of the wall time
     # Of the training time, with `other`: the mean over ranks and runs, in seconds; empty where a run has not told its parts.
@@ -68,9 +97,11 @@ class CellFinding:
     )  # the same in groups, of the training time
     hidden_s: float | None = None  # communication that ran while ranks computed: in no part
     unexplained: float | None = None  # `other` of the wall time, as a share of it
-    bound: str | None = None  # input-bound | compute-bound | waiting for a rank | bound by transfer
+    bound_by: Group | None = None  # the largest group of a training step in most runs
     bound_share: Interval | None = None  # of the training steps' time
     stragglers: tuple[Straggler, ...] = ()
+    formats: tuple[NumberFormats, ...] = ()  # as read back, each once
+    left_out: tuple[int, int] = (0, 0)  # updates that fp16 left out, of so many, over all runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +119,7 @@ class Comparison:
     p: float | None  # after false-discovery control over all comparisons of the study
     paired: bool
     verdict: Verdict
-    why: str = ""
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +152,32 @@ class Missing:
     speedup: float
     missing: Interval
     parts: dict[str, Interval]
-    words: str
     ideal_s: float  # the training time it would have had
-    answer: str = ""
+    paired: bool  # by seed and block; else there is no interval
+    rest: Interval  # parts too small to be named, together
+    computing: Interval | None = None  # the named parts of computing, together
+    clarity: Clarity = "none"
     cause: str | None = None
+    slower_computing: Literal["threads", "strong", "weak"] | None = (
+        None  # fewer threads, a smaller batch, the same batch
+    )
+    threads: tuple[int, int] | None = None  # of a rank: baseline's, this one's
+    late: tuple[Straggler, ...] = ()  # ranks that the others wait for: all of them
+    late_named: bool = False  # whether that waiting is a part worth naming
+
+    @property
+    def shown(self) -> bool:
+        """Whether something is missing at all, beyond chance where there is an interval."""
+        return (self.missing.mean if self.missing.low is None else self.missing.low) > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Payback:
-    """A graph's cost beside what its steps save. `steps`: after so many it is paid back; None where a step is not quicker, or that
-    is not shown. Of too few runs it is the number they give, which is no claim."""
+    """A graph's cost beside what its steps save.
+
+    `steps`: after so many it is paid back. None where a step is not quicker, or is not shown to be. Where there are too few runs for a
+    verdict, it is the number they give, and no claim.
+    """
 
     label: str
     baseline: str
@@ -143,10 +190,6 @@ class Payback:
     made_steps: float  # steps of these runs, on average
     counts: dict[str, float]  # graphs, breaks, recompiles, eager_steps: means over runs
     reasons: tuple[str, ...]
-    words: str
-
-    def said(self, words: str) -> Payback:
-        return replace(self, words=words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,32 +198,7 @@ class Judged:
 
     claim: str
     verdict: ReportVerdict
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class StudyFindings:
-    name: str
-    about: str
-    task: str
-    headline: str
-    baseline: str
-    quick: bool
-    cells: tuple[CellFinding, ...]
-    comparisons: tuple[Comparison, ...]
-    scaling: tuple[Scaling, ...]
-    judged: tuple[Judged, ...]
-    notes: tuple[str, ...]
-    hardware: str
-    versions: str
-    source: str = ""
-    swept: tuple[str, ...] = ()
-    metrics: tuple[Metric, ...] = ()
-    code: str = ""  # the git state of the source
-    method: str = ""  # how intervals and verdicts were made, in sentences
-    target: float | None = None
-    missing: tuple[Missing, ...] = ()  # studies that sweep `on` only
-    payback: tuple[Payback, ...] = ()  # studies that sweep `graph` only
-
-    def metric(self, name: str) -> Metric | None:
-        return next((metric for metric in self.metrics if metric.name == name), None)
+    basis: Basis
+    metric: str
+    comparison: Comparison | None = None
+    cell: str = ""  # the one that lacks what could be compared

@@ -8,25 +8,20 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 from paceline.records.record import Record
 from paceline.records.split import COMPUTE, TRAINING
 
+Group = Literal["data", "compute", "waiting", "transfer"]
 # The parts of a training step by what would have to change for them to shrink. Evaluation and logging are no part of a step.
-GROUPS: Mapping[str, tuple[str, ...]] = {
+GROUPS: Mapping[Group, tuple[str, ...]] = {
     "data": ("data",),
     "compute": (*COMPUTE, "compile"),
     "waiting": ("waiting",),
     "transfer": ("transfer",),
 }
 _BETWEEN_STEPS = ("evaluation", "logging")
-_BOUND = {
-    "data": ("input-bound", "getting batches"),
-    "compute": ("compute-bound", "computing"),
-    "waiting": ("waiting for a rank", "waiting for the rank that comes last"),
-    "transfer": ("bound by transfer", "moving bytes between ranks"),
-}
 # A rank as quick as the others comes after their mean in half of the collectives, and its early arrivals make up for the late ones.
 # A straggler comes after it in most of them (one hiccup makes none). Not in nearly all: where a step has two collectives, a rank
 # that is slow before one of them comes late to the other only by chance, which makes three of four.
@@ -42,7 +37,7 @@ class Lateness:
     rank: int
     host: str
     last: float
-    of: str  # what it came last in: steps, or collectives where a step has several
+    of: Literal["steps", "collectives"]  # what it came last in: collectives where a step has several
     step_s: float
     share: float  # the same, of the training time
     straggler: bool
@@ -52,16 +47,8 @@ class Lateness:
 class Bound:
     """The largest group of a training step, and its share of the steps' time."""
 
-    group: str
+    group: Group
     share: float
-
-    @property
-    def name(self) -> str:
-        return bound_name(self.group)
-
-
-def bound_name(group: str) -> str:
-    return _BOUND[group][0]
 
 
 def mean_parts(record: Record) -> dict[str, float]:
@@ -70,9 +57,8 @@ def mean_parts(record: Record) -> dict[str, float]:
     In a synchronous run all ranks take the same time; one rank's slowness is its own compute and the others' waiting. The mean
     says what the ranks together spent their time on.
     """
-    ranks: list[dict[str, Any]] = record.plain.get("ranks") or []
-    rows: list[dict[str, float | None]] = [rank.get("time") or {} for rank in ranks]
-    if record.time.get("training_s") is None or not rows or not all(rows):
+    rows = [rank.time or {} for rank in record.ranks]
+    if record.training_s is None or not rows or not all(rows):
         return {}
     told = [name for name in TRAINING if any(row.get(name) is not None for row in rows)]
     return {name: statistics.fmean(row.get(name) or 0.0 for row in rows) for name in told}
@@ -80,72 +66,49 @@ def mean_parts(record: Record) -> dict[str, float]:
 
 def mean_hidden(record: Record) -> float | None:
     """Seconds of communication that ran while ranks computed, the mean over ranks; None where no rank has told. In no part."""
-    ranks: list[dict[str, Any]] = record.plain.get("ranks") or []
-    told = [rank["hidden_s"] for rank in ranks if rank.get("hidden_s") is not None]
+    told = [rank.hidden_s for rank in record.ranks if rank.hidden_s is not None]
     return statistics.fmean(told) if told and record.time else None
 
 
 def training_parts(record: Record) -> dict[str, float]:
     """The same with `other`, what the parts leave of the training time, so that they add up to it."""
     parts = mean_parts(record)
-    return {**parts, "other": record.time["training_s"] - sum(parts.values())} if parts else {}
+    return {**parts, "other": (record.training_s or 0.0) - sum(parts.values())} if parts else {}
 
 
-def step_shares(record: Record) -> dict[str, float]:
+def step_shares(record: Record) -> dict[Group, float]:
     """Each group's share of the training time without evaluation and logging; empty where a group was not told apart."""
     parts = mean_parts(record)
-    alone = len(record.plain.get("ranks") or []) == 1  # nobody to wait for: absent is zero
+    alone = len(record.ranks) == 1  # nobody to wait for: absent is zero
     told = {group for group, names in GROUPS.items() if any(name in parts for name in names)}
     if not told.issuperset({"data", "compute"} if alone else GROUPS):
         return {}
-    whole = record.time["training_s"] - sum(parts.get(name, 0.0) for name in _BETWEEN_STEPS)
-    if whole <= 0:
+    steps_s = (record.training_s or 0.0) - sum(parts.get(name, 0.0) for name in _BETWEEN_STEPS)
+    if steps_s <= 0:
         return {}
-    return {group: sum(parts.get(name, 0.0) for name in names) / whole for group, names in GROUPS.items()}
+    return {group: sum(parts.get(name, 0.0) for name in names) / steps_s for group, names in GROUPS.items()}
 
 
 def bound(record: Record) -> Bound | None:
     """None where parts are missing, and where no group is larger than every other."""
-    first, second, *_ = sorted(step_shares(record).items(), key=lambda item: -item[1]) or [("", 0.0)] * 2
-    return Bound(*first) if first[1] > second[1] else None
-
-
-def bound_in_words(group: str, share: str) -> str:
-    """
-    >>> bound_in_words("data", "63 %")
-    "input-bound: 63 % of the training steps' time goes into getting batches"
-    """
-    name, into = _BOUND[group]
-    return f"{name}: {share} of the training steps' time goes into {into}"
+    ranked = sorted(step_shares(record).items(), key=lambda item: -item[1])
+    return Bound(*ranked[0]) if ranked and ranked[0][1] > ranked[1][1] else None
 
 
 def lateness(record: Record) -> tuple[Lateness, ...]:
     """Of every rank that has told when it came to collectives; none in a world of one."""
-    ranks: list[dict[str, Any]] = record.plain.get("ranks") or []
-    training_s = record.time.get("training_s")
-    found: list[Lateness] = []
-    for row in ranks:
-        late: dict[str, float] = row.get("late") or {}
-        if not late.get("of") or not training_s:
+    rows: list[Lateness] = []
+    for rank in record.ranks:
+        late, training_s = rank.late, record.training_s
+        if late is None or not late.of or not training_s:
             continue
-        last, share = late["last"] / late["of"], late["lag_s"] / training_s
-        steps = record.plain.get("steps") or late["of"]
-        straggler = late["behind"] > BEHIND_SHARE * late["of"] and share >= LAG_SHARE
-        of = "steps" if late["of"] < 1.5 * steps else "collectives"  # an epoch's end has one of its own
-        found.append(Lateness(row["rank"], str(row.get("host")), last, of, late["lag_s"] / steps, share, straggler))
-    return tuple(found)
+        steps, share = record.steps or late.of, late.lag_s / training_s
+        straggler = late.behind > BEHIND_SHARE * late.of and share >= LAG_SHARE
+        of = "steps" if late.of < 1.5 * steps else "collectives"  # an epoch's end has one of its own
+        rows.append(Lateness(rank.rank, str(rank.host), late.last / late.of, of, late.lag_s / steps, share, straggler))
+    return tuple(rows)
 
 
 def stragglers(record: Record) -> tuple[Lateness, ...]:
     """Ranks that came after the mean of the others in 2/3 of the collectives, by at least 5 % of the training time in all."""
     return tuple(rank for rank in lateness(record) if rank.straggler)
-
-
-def late_in_words(found: Lateness, *, last: str, step: str) -> str:
-    """
-    >>> late_in_words(Lateness(1, "node1", 0.97, "steps", 0.0201, 0.2, True), last="97 %", step="20.1 ms")
-    'rank 1 on node1 came 20.1 ms a step after the others, and last in 97 % of the steps'
-    """
-    return (
-        f"rank {found.rank} on {found.host} came {step} a step after the others, and last in {last} of the {found.of}"
-    )

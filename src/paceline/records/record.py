@@ -1,102 +1,133 @@
-"""The record of one run: `result.json` with the events beside it. Read-only; statistics over records are made in `analysis/`."""
+"""The record of one run: `result.json`, typed, with the events beside it. Statistics over records are made in `analysis/`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from paceline.base.errors import BadInput
 from paceline.base.files import read_json
+from paceline.records.applied import Applied
 from paceline.records.events import Event, read
 from paceline.records.layout import RunDir
+from paceline.records.measured import Graph, Memory, Rank, Traffic
+from paceline.records.origin import Fingerprint, SlurmJob
+from paceline.records.profile import Profile
+from paceline.records.section import Place, Scores, Section
+from paceline.records.spent import Cost, Energy
+from paceline.records.timing import EpochRow, Steady, Time
 from paceline.spec.run import SCHEMA
 
 # What every record has, completed or not.
 _NEEDED = frozenset({"schema", "outcome", "kind", "why", "key", "spec", "train", "test", "time", "ranks", "throughput"})
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """`record["test"]["accuracy"]`, `record.metric("test.accuracy")`, `record.plain` for all of it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnScore(Section):
+    """Which score the task calls its own, and which way it is good."""
 
-    plain: dict[str, Any]
+    name: str | None = None
+    better: str | None = None
 
-    def __getitem__(self, name: str) -> Any:
-        return self.plain[name]
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Record(Section):
+    """`record.test["accuracy"]`, `record.time.wall_s`, `record.metric("test.accuracy")`, `record.plain` for the JSON of all of it.
+
+    A field is a key of `result.json`; a new one is added here and filled in `gather.py`.
+    """
+
+    schema: int = SCHEMA
+    outcome: str = "completed"
+    kind: str | None = None
+    why: str | None = None
+    folder: str | None = field(default=None, metadata={"key": "run_dir"})
+    key: str | None = None
+    spec: dict[str, Any] = field(default_factory=dict[str, Any])
+    applied: Applied | None = None
+    train: Scores = field(default_factory=Scores)
+    test: Scores = field(default_factory=Scores)
+    own_score: OwnScore | None = field(default=None, metadata={"key": "score"})
+    ranks: tuple[Rank, ...] = ()
+    time: Time | None = None
+    steps: int | None = None
+    samples: int | None = None
+    graph: Graph | None = None
+    throughput: float | None = None
+    steady: Steady | None = None
+    memory: Memory | None = None
+    traffic: Traffic | None = None
+    energy: Energy | None = None
+    cost: Cost | None = None
+    weights: str | None = None
+    weights_hash: str | None = None
+    num_parameters: int | None = None
+    history: tuple[EpochRow, ...] = ()
+    restarts: int = 0
+    queue: SlurmJob | None = None
+    fingerprint: Fingerprint | None = None
+    finished_t: float | None = None
+    took_s: float | None = None  # of a profile only: it has no `time`
+    profile: Profile | None = None
 
     def __repr__(self) -> str:
         why = f": {self.why}" if self.why else ""
-        return f"Record({self.plain['spec'].get('task')!r} on {self.plain['spec'].get('on')}, {self.outcome}{why})"
-
-    @property
-    def outcome(self) -> str:
-        return self.plain["outcome"]
+        return f"Record({self.spec.get('task')!r} on {self.spec.get('on')}, {self.outcome}{why})"
 
     @property
     def completed(self) -> bool:
         return self.outcome == "completed"
 
     @property
-    def kind(self) -> str | None:
-        return self.plain.get("kind")
-
-    @property
-    def why(self) -> str | None:
-        return self.plain.get("why")
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        return self.plain["spec"]
-
-    @property
     def asked(self) -> dict[str, Any]:
         """Settings and the task's parameters side by side, as they are typed."""
-        return {
-            **{name: value for name, value in self.spec.items() if name != "params"},
-            **(self.spec.get("params") or {}),
-        }
+        settings = {name: value for name, value in self.spec.items() if name != "params"}
+        return {**settings, **(self.spec.get("params") or {})}
 
     @property
     def run_dir(self) -> Path:
-        return Path(self.plain["run_dir"])
-
-    @property
-    def test(self) -> dict[str, Any]:
-        return self.plain["test"] or {}
-
-    @property
-    def train(self) -> dict[str, Any]:
-        return self.plain["train"] or {}
-
-    @property
-    def time(self) -> dict[str, Any]:
-        return self.plain["time"] or {}
+        assert self.folder is not None, "a run that a rule refused has no folder"
+        return Path(self.folder)
 
     @property
     def score(self) -> tuple[str, float] | None:
         """The task's main score on the test set, by name."""
-        named: dict[str, Any] = self.plain.get("score") or {}
-        value = self.test.get(str(named.get("name")))
-        return (str(named["name"]), float(value)) if value is not None else None
+        name = self.own_score.name if self.own_score else None
+        value = self.test.get(str(name))
+        return (str(name), float(value)) if value is not None else None
+
+    @property
+    def training_s(self) -> float | None:
+        return self.time.training_s if self.time else None
+
+    @property
+    def duration_s(self) -> float:
+        """How long any run took, from its first process to the end of its last: for estimates of what is still to come."""
+        seconds = self.time.wall_s if self.time else self.took_s
+        return float(seconds or 0.0)
 
     def metric(self, name: str) -> float | None:
-        """A number by its dotted path, None where the run has none."""
+        """A number by its dotted path in `result.json`, None where the run has none."""
         value: Any = self.plain
-        while name and isinstance(value, dict):
-            found: dict[str, Any] = {**value}
+        while name and isinstance(value, Mapping):
+            section: dict[str, Any] = {**value}
             # A score's own name may hold a dot, and so may a module's: the longest name that fits.
-            word = max((key for key in found if f"{name}.".startswith(f"{key}.")), key=len, default=name)
-            value, name = found.get(word), name[len(word) + 1 :]
+            word = max((key for key in section if f"{name}.".startswith(f"{key}.")), key=len, default=name)
+            value, name = section.get(word), name[len(word) + 1 :]
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def events(self) -> Iterator[tuple[int, Event]]:
         """(rank, event) of every line every rank wrote."""
-        run = RunDir(self.run_dir)
-        for path in run.event_files():
+        for path in RunDir(self.run_dir).event_files():
             for event in read(path):
                 yield int(path.stem.removeprefix("rank_")), event
+
+
+def parse(document: Any, *, file: str = "the record") -> Record:
+    """The typed record of a JSON document; BadInput with the key of whatever is not of its type. Keys it does not know are kept."""
+    return Record.read(document, Place(file))
 
 
 def load(path: Path) -> Record:
@@ -105,16 +136,15 @@ def load(path: Path) -> Record:
     if not run.finished:
         raise BadInput(f"{path}: not a finished run (no {run.result.name} in it)")
     value = read_json(run.result)
-    found: set[str] = set(value) if isinstance(value, dict) else set()  # pyright: ignore[reportUnknownArgumentType]
-    if lacking := sorted(_NEEDED - found):
+    document: dict[str, Any] = {**value} if isinstance(value, dict) else {}
+    if lacking := sorted(_NEEDED - set(document)):
         raise BadInput(f"{run.result}: not a record of ours ({', '.join(lacking)} missing); the file is damaged")
-    if value["schema"] != SCHEMA:
+    if document["schema"] != SCHEMA:
         raise BadInput(
-            f"{run.result}: written by another version of Paceline (schema {value['schema']}, this one reads {SCHEMA})"
+            f"{run.result}: written by another version of Paceline (schema {document['schema']}, this one reads {SCHEMA})"
         )
-    plain: dict[str, Any] = {**value, "run_dir": str(path)}
-    plain["weights"] = str(run.weights) if run.weights.exists() else None
-    return Record(plain)
+    weights = str(run.weights) if run.weights.exists() else None
+    return parse({**document, "run_dir": str(path), "weights": weights}, file=str(run.result))
 
 
 def find(root: Path) -> Iterator[Record]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from paceline.records.events import Finished, Started
+
+if TYPE_CHECKING:  # every rank reads the names of the parts, and no record
+    from paceline.records.measured import Memory
 
 PARTS = (
     "startup", "compile", "data", "forward", "backward", "waiting", "transfer", "optimizer", "step", "evaluation", "checkpoint",
@@ -72,13 +75,11 @@ def startup_parts(started: Started, finished: Finished, span: Span) -> dict[str,
     return {**span.before, "launch": max(0.0, before - sum(span.before.values())), **finished.startup}
 
 
-def whole(parts: Mapping[str, float]) -> dict[str, float | None]:
+def all_parts(parts: Mapping[str, float]) -> dict[str, float | None]:
     """All names of the contract; a part the run could not tell apart, or did not have, is null."""
     return {name: parts.get(name) for name in PARTS}
 
 
-def memory(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Of the rank that needs most, whole: its parts must go on adding up. That rank decides whether a machine is big enough."""
-    if not rows:
-        return None
-    return max(rows, key=lambda row: (row["peak_bytes"] or 0, row["rss_bytes"]))
+def most_memory(rows: Sequence[Memory]) -> Memory | None:
+    """Of the rank that needs most, with its own parts: they must go on adding up. That rank decides whether a machine is big enough."""
+    return max(rows, key=lambda row: (row.peak_bytes or 0, row.rss_bytes or 0), default=None)

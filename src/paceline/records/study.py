@@ -77,6 +77,7 @@ class StudyRecord:
     path: Path
     plan: StudyPlan
     cells: tuple[CellRecord, ...]
+    loose: bool = False  # no study planned these runs: order and seeds were not controlled
 
     @property
     def done(self) -> int:
@@ -99,7 +100,7 @@ def load_study(path: Path) -> StudyRecord:
         rows: list[tuple[int, Record]] = []
         for repeat, key in enumerate(cell.keys):
             run = folder.run(cell.folder, repeat)
-            if run.finished and (record := load(run.path))["key"] == key:
+            if run.finished and (record := load(run.path)).key == key:
                 rows.append((repeat, record))
         cells.append(CellRecord(cell, tuple(rows)))
     return StudyRecord(path, plan, tuple(cells))
@@ -125,6 +126,5 @@ def loose_study(path: Path) -> StudyRecord:
     plan = StudyPlan(
         schema=1, name=path.name, task=str(specs[0]["task"]), swept=swept, repeats=max(len(c.records) for c in cells),
         baseline=cells[0].plan.label, cells=[cell.plan for cell in cells],
-        notes=["These runs were not one study: order and seeds were not controlled, so differences are unpaired."],
     )  # fmt: skip
-    return StudyRecord(path, plan, tuple(cells))
+    return StudyRecord(path, plan, tuple(cells), loose=True)

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.records.findings import CellFinding, Metric, Scaling, StudyFindings
+from paceline.records.findings import CellFinding, Metric, Scaling
 from paceline.records.split import PARTS
 from paceline.records.study import StudyRecord
+from paceline.records.study_findings import StudyFindings
 from paceline.report import series
 from paceline.report.canvas import EPOCHS, Chart, altair, axis_format, cell_axis, colour
 from paceline.report.curves import HEIGHT, curves, ranks
@@ -76,8 +77,8 @@ def _speedup_row(row: Scaling) -> series.Row:
     }  # fmt: skip
 
 
-def _speedup(found: StudyFindings, labels: Sequence[str]) -> Chart | None:
-    rows = [_speedup_row(row) for row in sorted(found.scaling, key=lambda row: (row.world_size, row.label))]
+def _speedup(findings: StudyFindings, labels: Sequence[str]) -> Chart | None:
+    rows = [_speedup_row(row) for row in sorted(findings.scaling, key=lambda row: (row.world_size, row.label))]
     if len(rows) < 2:
         return None
     alt = altair()
@@ -99,8 +100,8 @@ def _speedup(found: StudyFindings, labels: Sequence[str]) -> Chart | None:
     dot = base.mark_point(filled=True, size=110, opacity=1).encode(y=y("speedup"), color=colour(labels, legend=False))
     layers = [ideal, bar, dot] if any(row["low"] is not None for row in rows) else [ideal, dot]
     chart = alt.layer(*layers, data=alt.Data(values=rows)).properties(width="container", height=HEIGHT)
-    kinds = " and ".join(dict.fromkeys(row.kind for row in found.scaling))
-    caption = f"Dashed: ideal. Bar: 95 % interval. {kinds.capitalize()} scaling, against {found.baseline}."
+    kinds = " and ".join(dict.fromkeys(row.kind for row in findings.scaling))
+    caption = f"Dashed: ideal. Bar: 95 % interval. {kinds.capitalize()} scaling, against {findings.baseline}."
     return Chart("speedup", "Speed-up", caption, chart.to_dict())
 
 
@@ -140,7 +141,7 @@ def _parts(cells: Sequence[CellFinding]) -> Chart | None:
     return Chart("parts", "Where the time goes", caption, chart.to_dict(), wide=True)
 
 
-def _training(found: StudyFindings, cells: Sequence[CellFinding]) -> Chart | None:
+def _training(findings: StudyFindings, cells: Sequence[CellFinding]) -> Chart | None:
     """Where the training time of each cell went, over all its ranks, and how short an ideal one would be."""
     told = [cell for cell in cells if cell.training_parts]
     bars, num = _stacked(
@@ -150,7 +151,7 @@ def _training(found: StudyFindings, cells: Sequence[CellFinding]) -> Chart | Non
         return None
     alt = altair()
     caption = "The mean over ranks: what one rank waits, another computes."
-    ideal = [{"cell": row.label, "ideal": series.short(row.ideal_s)} for row in found.missing]
+    ideal = [{"cell": row.label, "ideal": series.short(row.ideal_s)} for row in findings.missing]
     if ideal:
         tips = [alt.Tooltip("cell:N", title="setting"), alt.Tooltip("ideal:Q", title="ideal, seconds", format=".4~r")]
         base = alt.Chart(alt.Data(values=ideal)).encode(x="ideal:Q", y=cell_axis(), tooltip=tips)
@@ -160,14 +161,14 @@ def _training(found: StudyFindings, cells: Sequence[CellFinding]) -> Chart | Non
     return Chart("training", "Where the training time goes", caption, chart.to_dict(), wide=True)
 
 
-def gallery(found: StudyFindings, study: StudyRecord) -> Gallery:
+def gallery(findings: StudyFindings, study: StudyRecord) -> Gallery:
     """Every chart there is data for, the deciding ones first."""
-    done = [cell for cell in found.cells if cell.n]
+    done = [cell for cell in findings.cells if cell.n]
     labels = [cell.label for cell in done]
-    score = next((m for m in found.metrics if m.main and m.name.startswith("test.")), None)
+    score = next((m for m in findings.metrics if m.main and m.name.startswith("test.")), None)
     rows = series.epochs(study, score.name.partition(".")[2] if score else None)
-    shown = [metric for metric in found.metrics if metric.main and len(done) > 1]  # one dot is no chart
+    shown = [metric for metric in findings.metrics if metric.main and len(done) > 1]  # one dot is no chart
     made = [_interval(metric, done, labels) for metric in shown]
     made += curves(score, labels) if rows else []
-    others = [_speedup(found, labels), ranks(study, labels), _training(found, done), _parts(done)]
+    others = [_speedup(findings, labels), ranks(study, labels), _training(findings, done), _parts(done)]
     return Gallery([*made, *(chart for chart in others if chart is not None)], {EPOCHS: rows} if rows else {})

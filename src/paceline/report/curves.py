@@ -86,15 +86,15 @@ def curves(score: Metric | None, labels: Sequence[str]) -> list[Chart]:
 
 def ranks(study: StudyRecord, done: Sequence[str]) -> Chart | None:
     """Each rank's own training loss; the reader picks the cell."""
-    found = series.ranks(study)
-    cells = list(dict.fromkeys(row["cell"] for row in found.rows))
+    drawn = series.ranks(study)
+    cells = list(dict.fromkeys(row["cell"] for row in drawn.rows))
     if not cells:
         return None
     alt = altair()
     first = next((cell for cell in reversed(cells) if cell in done), cells[-1])
     pick = alt.param(name="shown", value=first, bind=alt.binding_select(options=cells, name="Setting"))
     chart = (
-        alt.Chart(alt.Data(values=found.rows))
+        alt.Chart(alt.Data(values=drawn.rows))
         .transform_filter("datum.cell === shown")
         .transform_flatten(["x", "y"])
         .mark_line(strokeWidth=1.6, point=alt.OverlayMarkDef(size=18, filled=True))
@@ -111,4 +111,4 @@ def ranks(study: StudyRecord, done: Sequence[str]) -> Chart | None:
         .properties(width="container", height=HEIGHT)
         .add_params(pick)
     )
-    return Chart("ranks", "Training loss of each rank", found.note, chart.to_dict())
+    return Chart("ranks", "Training loss of each rank", drawn.note, chart.to_dict())

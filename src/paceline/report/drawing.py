@@ -73,7 +73,7 @@ def _draw(chart: Chart, shown: Gallery) -> str | None:
         return None
     spec = {**chart.spec, "datasets": data, "width": STATIC_WIDTH, "config": CONFIG}
     svg: str = _vl_convert().vegalite_to_svg(spec, vl_version=_version())
-    return _COORDINATES.sub(lambda found: _LONG_NUMBER.sub(r"\1", found[0]), svg)
+    return _COORDINATES.sub(lambda match: _LONG_NUMBER.sub(r"\1", match[0]), svg)
 
 
 def drawings(shown: Gallery, *, budget: int) -> dict[str, str]:

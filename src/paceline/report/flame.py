@@ -5,9 +5,10 @@ Names are values in the data and never expressions, so nothing in a module's nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from paceline.records.profile import Frame
 from paceline.report.canvas import Chart, altair
 
 _COLOURS = {"phase": "#9aa5b1", "module": "#3b82c4", "operator": "#e0a458"}
@@ -16,25 +17,22 @@ _CHARACTERS = 150  # that fit the whole width: a label is cut to its frame's sha
 _DEEPEST = 40
 
 
-def frames(
-    tree: Mapping[str, Any], *, start: float = 0.0, depth: int = 0, whole: float = 0.0
-) -> Iterator[dict[str, Any]]:
+def frames(tree: Frame, *, start: float = 0.0, depth: int = 0, root_s: float = 0.0) -> Iterator[dict[str, Any]]:
     """Every frame with its place: seconds from the left, rows from the top."""
-    total, whole = float(tree["total_s"]), whole or float(tree["total_s"])
-    fits = int(_CHARACTERS * total / whole) if whole else 0
-    name = str(tree["name"])
+    total, root_s = float(tree.total_s), root_s or float(tree.total_s)
+    fits = int(_CHARACTERS * total / root_s) if root_s else 0
+    name = tree.name
     label = name if len(name) <= fits else f"{name[: fits - 1]}…" if fits >= 4 else ""
     yield {
-        "name": name, "kind": tree["kind"], "calls": tree["calls"] or None, "seconds": total, "label": label,
-        "share": total / whole if whole else 0.0, "left": start, "right": start + total, "depth": depth, "below": depth + 0.94,
+        "name": name, "kind": tree.kind, "calls": tree.calls or None, "seconds": total, "label": label,
+        "share": total / root_s if root_s else 0.0, "left": start, "right": start + total, "depth": depth, "below": depth + 0.94,
     }  # fmt: skip
-    children: list[dict[str, Any]] = tree["children"] if depth < _DEEPEST else []
-    for child in children:
-        yield from frames(child, start=start, depth=depth + 1, whole=whole)
-        start += float(child["total_s"])
+    for child in tree.children if depth < _DEEPEST else ():
+        yield from frames(child, start=start, depth=depth + 1, root_s=root_s)
+        start += float(child.total_s)
 
 
-def chart(tree: Mapping[str, Any]) -> Chart:
+def chart(tree: Frame) -> Chart:
     alt = altair()
     rows = list(frames(tree))
     labelled = [row for row in rows if row["label"]]

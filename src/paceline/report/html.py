@@ -9,9 +9,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from paceline.records.findings import StudyFindings
 from paceline.records.study import StudyRecord
 from paceline.report import charts, drawing, payback, series, tables
+from paceline.report.words.spoken import SpokenStudy
 
 PAGE_BYTES = 1_400_000  # what a mail server lets through, with room to spare; the bundle alone takes 0.9 MB
 
@@ -33,49 +33,51 @@ def _file(name: str) -> Markup:
     return Markup(files("paceline.report").joinpath(name).read_text())
 
 
-def _fixed(found: StudyFindings, study: StudyRecord) -> list[tuple[str, str]]:
+def _fixed(findings: SpokenStudy, study: StudyRecord) -> list[tuple[str, str]]:
     """The settings that no cell changes."""
     spec = study.plan.cells[0].spec if study.plan.cells else {}
-    return [(name, json.dumps(value)) for name, value in spec.items() if name not in (*found.swept, "schema", "seed")]
+    return [
+        (name, json.dumps(value)) for name, value in spec.items() if name not in (*findings.swept, "schema", "seed")
+    ]
 
 
-def _summary(found: StudyFindings) -> list[tuple[str, str]]:
-    runs, planned = sum(cell.n for cell in found.cells), sum(cell.planned for cell in found.cells)
+def _summary(findings: SpokenStudy) -> list[tuple[str, str]]:
+    runs, planned = sum(cell.n for cell in findings.cells), sum(cell.planned for cell in findings.cells)
     rows = [
-        ("task", found.task),
-        ("cells", str(len(found.cells))),
+        ("task", findings.task),
+        ("cells", str(len(findings.cells))),
         ("runs", str(runs) if runs == planned else f"{runs} of {planned}"),
-        ("baseline", found.baseline if len(found.cells) > 1 else ""),
-        ("target", "" if found.target is None else f"{found.target:g}"),
+        ("baseline", findings.baseline if len(findings.cells) > 1 else ""),
+        ("target", "" if findings.target is None else f"{findings.target:g}"),
     ]
     return [(name, value) for name, value in rows if value]
 
 
-def render(found: StudyFindings, study: StudyRecord) -> str:
+def render(findings: SpokenStudy, study: StudyRecord) -> str:
     """The whole page. Text from users passes through autoescape; only our own files and drawings are marked as safe."""
     jinja: Any = importlib.import_module("jinja2")
     environment = jinja.Environment(
         loader=jinja.PackageLoader("paceline", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    shown = charts.gallery(found, study)
+    shown = charts.gallery(findings, study)
     template = environment.get_template("template.html.j2")
     values: dict[str, Any] = {
-        "found": found,
-        "summary": _summary(found),
-        "cells": tables.cells(found),
-        "conclusions": tables.conclusions(found),
-        "comparisons": tables.comparisons(found),
-        "scaling": tables.scaling(found),
-        "missing": tables.missing(found),
-        "missing_parts": tables.missing_parts(found),
-        "training": tables.training(found),
-        "payback": payback.payback(found),
-        "graphs": payback.graphs(found),
-        "failures": tables.failures(found),
-        "figures": tables.figures(found),
+        "findings": findings,
+        "summary": _summary(findings),
+        "cells": tables.cells(findings),
+        "conclusions": tables.conclusions(findings),
+        "comparisons": tables.comparisons(findings),
+        "scaling": tables.scaling(findings),
+        "missing": tables.missing(findings),
+        "missing_parts": tables.missing_parts(findings),
+        "training": tables.training(findings),
+        "payback": payback.payback(findings),
+        "graphs": payback.graphs(findings),
+        "failures": tables.failures(findings),
+        "figures": tables.figures(findings),
         "ranks": tables.study_ranks(study, at_most=series.ranks_shown(study)),
-        "fixed": _fixed(found, study),
-        "provenance": tables.provenance(found),
+        "fixed": _fixed(findings, study),
+        "provenance": tables.provenance(findings),
         "charts": shown.charts,
         "tones": _TONES,
         "css": _file("report.css"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from paceline.records.findings import StudyFindings
 from paceline.report import tables
+from paceline.report.words.spoken import SpokenStudy
 
 _ESCAPES = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -20,7 +20,7 @@ def escape(text: str) -> str:
     >>> escape("50 % of a_b ± 1")
     '50 \\% of a\\_b $\\pm$ 1'
     """
-    return _SPECIAL.sub(lambda found: _ESCAPES[found[0]], " ".join(text.split()))
+    return _SPECIAL.sub(lambda match: _ESCAPES[match[0]], " ".join(text.split()))
 
 
 def _row(values: tuple[str, ...]) -> str:
@@ -33,14 +33,14 @@ def _column(column: tables.Column) -> str:
     return r"p{0.8\linewidth}" if column.wide else "r" if column.align == "right" else "l"
 
 
-def _table(table: tables.Table, found: StudyFindings) -> str:
+def _table(table: tables.Table, study: SpokenStudy) -> str:
     align = "".join(_column(column) for column in table.columns)
-    caption = f"{found.name}: {table.title.lower()}" + (f" ({table.note})" if table.note else "")
+    caption = f"{study.name}: {table.title.lower()}" + (f" ({table.note})" if table.note else "")
     lines = [
         r"\begin{table}",
         r"  \centering",
         rf"  \caption{{{escape(caption)}.}}",
-        rf"  \label{{tab:{_key(found.name)}-{table.name}}}",
+        rf"  \label{{tab:{_key(study.name)}-{table.name}}}",
         r"  \resizebox{\ifdim\width>\linewidth \linewidth\else \width\fi}{!}{%",
         rf"  \begin{{tabular}}{{{align}}}",
         r"    \toprule",
@@ -62,11 +62,11 @@ def _comment(text: str) -> str:
     return "% " + " ".join(text.split())
 
 
-def render(found: StudyFindings) -> str:
+def render(study: SpokenStudy) -> str:
     head = [
-        _comment(f"{found.name}: made by Paceline. Needs \\usepackage{{booktabs,graphicx}} and T1 fonts."),
-        _comment(found.headline),
-        *(_comment(f"{name}: {value}") for name, value in tables.provenance(found)),
-        *(_comment(note) for note in found.notes),
+        _comment(f"{study.name}: made by Paceline. Needs \\usepackage{{booktabs,graphicx}} and T1 fonts."),
+        _comment(study.headline),
+        *(_comment(f"{name}: {value}") for name, value in tables.provenance(study)),
+        *(_comment(note) for note in study.notes),
     ]
-    return "\n\n".join(["\n".join(head), *(_table(table, found) for table in tables.all_tables(found))]) + "\n"
+    return "\n\n".join(["\n".join(head), *(_table(table, study) for table in tables.all_tables(study))]) + "\n"

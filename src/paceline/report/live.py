@@ -1,38 +1,14 @@
-"""What a person sees while runs are going: one line that moves on a terminal, one line a finished run everywhere."""
+"""The line that moves on a terminal while runs are going, and the lines that stay. What they say is in `words/progress.py`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from paceline.report.format import duration
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
-
-
-@dataclass(frozen=True, slots=True)
-class Glimpse:
-    """Where the current run is; `epochs` None when it is told in steps."""
-
-    phase: str
-    epoch: int
-    epochs: int | None
-    iteration: int
-    steps: int | None
-    throughput: float | None
-
-
-def words(glimpse: Glimpse, elapsed_s: float, waiting: str = "") -> str:
-    """`waiting` says what a run that has not begun is waiting for."""
-    if glimpse.phase == "starting":
-        return f"{waiting or 'starting'}, {duration(elapsed_s)}"
-    far = f"epoch {glimpse.epoch}/{glimpse.epochs}" if glimpse.epochs else f"step {glimpse.iteration}/{glimpse.steps}"
-    rate = f", {glimpse.throughput:,.0f} samples/s" if glimpse.throughput else ""
-    return f"{far}{rate}, {duration(elapsed_s)}"
 
 
 class Line:

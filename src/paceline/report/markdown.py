@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from paceline.records.findings import StudyFindings
 from paceline.report import tables
+from paceline.report.words.spoken import SpokenStudy
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")
 
@@ -32,13 +32,13 @@ def _table(table: tables.Table) -> str:
     return "\n".join([f"## {escape(table.title)}\n", *note, *head, *body])
 
 
-def render(found: StudyFindings) -> str:
-    parts = [f"# {escape(found.name)}", f"**{escape(found.headline)}**"]
-    if found.about:
-        parts.append(escape(found.about))
-    parts += [_table(table) for table in tables.all_tables(found)]
-    if found.notes:
-        parts.append("## Notes\n\n" + "\n".join(f"- {escape(note)}" for note in found.notes))
-    told = "\n".join(f"- {name}: {escape(value)}" for name, value in tables.provenance(found))
+def render(study: SpokenStudy) -> str:
+    parts = [f"# {escape(study.name)}", f"**{escape(study.headline)}**"]
+    if study.about:
+        parts.append(escape(study.about))
+    parts += [_table(table) for table in tables.all_tables(study)]
+    if study.notes:
+        parts.append("## Notes\n\n" + "\n".join(f"- {escape(note)}" for note in study.notes))
+    told = "\n".join(f"- {name}: {escape(value)}" for name, value in tables.provenance(study))
     parts.append(f"## Where these figures come from\n\n{told}")
     return "\n\n".join(parts) + "\n"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from paceline.records.findings import Interval, Payback, StudyFindings
-from paceline.records.steps import steps_in_words
-from paceline.report import format as show
+from paceline.records.findings import Interval, Payback
 from paceline.report.table import Column, Table
+from paceline.report.words import numbers as show
+from paceline.report.words.figures import steps_in_words
+from paceline.report.words.spoken import SpokenStudy
 
 
-def payback(found: StudyFindings) -> Table:
+def payback(study: SpokenStudy) -> Table:
     note = (
         "a graph is paid back after compile seconds / (eager step - graph step) steps; steps in the steady state, compiling apart, "
         "with 95 % intervals"
     )
-    rows = tuple((row.label, row.words) for row in found.payback)
+    rows = tuple((row.label, row.words) for row in study.payback)
     return Table(
         "payback",
         "After how many steps is a graph paid back?",
@@ -23,8 +24,8 @@ def payback(found: StudyFindings) -> Table:
     )
 
 
-def graphs(found: StudyFindings) -> Table:
-    rows = tuple(_row(row) for row in found.payback)
+def graphs(study: SpokenStudy) -> Table:
+    rows = tuple(_row(row) for row in study.payback)
     titles = (
         "compile",
         "step",

@@ -5,21 +5,45 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from paceline.records.findings import CellFinding, Comparison, Interval, Missing, Payback, StudyFindings
+from paceline.records.findings import Interval
+from paceline.report.words.spoken import (
+    SpokenCell,
+    SpokenComparison,
+    SpokenJudged,
+    SpokenMissing,
+    SpokenPayback,
+    SpokenStraggler,
+    SpokenStudy,
+)  # fmt: skip
 
 
 def _interval(figure: Interval) -> dict[str, Any]:
     return {"mean": figure.mean, "low": figure.low, "high": figure.high, "n": figure.n}
 
 
-def _cell(cell: CellFinding) -> dict[str, Any]:
+def _figure(figure: Interval) -> dict[str, Any]:
+    return {**_interval(figure), "values": list(figure.values), "spread": figure.std}
+
+
+def _straggler(rank: SpokenStraggler) -> dict[str, Any]:
+    return {
+        "rank": rank.rank,
+        "host": rank.host,
+        "last": _interval(rank.last),
+        "lag_s": _interval(rank.lag_s),
+        "runs": rank.runs,
+        "words": rank.words,
+    }
+
+
+def _cell(cell: SpokenCell) -> dict[str, Any]:
     return {
         "label": cell.label,
         "settings": cell.settings,
         "n": cell.n,
         "planned": cell.planned,
         "outcome": cell.outcome,
-        "metrics": {name: {**asdict(figure), "values": list(figure.values)} for name, figure in cell.metrics.items()},
+        "metrics": {name: _figure(figure) for name, figure in cell.metrics.items()},
         "reasons": list(cell.reasons),
         "reference": cell.reference,
         "reached": cell.reached,
@@ -29,20 +53,28 @@ def _cell(cell: CellFinding) -> dict[str, Any]:
         "unexplained": cell.unexplained,
         "bound": cell.bound,
         "bound_share": _interval(cell.bound_share) if cell.bound_share else None,
-        "stragglers": [
-            {**asdict(rank), "last": _interval(rank.last), "lag_s": _interval(rank.lag_s)} for rank in cell.stragglers
-        ],
+        "stragglers": [_straggler(rank) for rank in cell.stragglers],
     }
 
 
-def _comparison(found: Comparison) -> dict[str, Any]:
+def _comparison(compared: SpokenComparison) -> dict[str, Any]:
     """The figure stands under the name of what it is: `ratio` or `difference`."""
-    row = asdict(found)
-    row[row.pop("kind")] = row.pop("value")
-    return row
+    return {
+        "metric": compared.metric,
+        "baseline": compared.baseline,
+        "candidate": compared.candidate,
+        "low": compared.low,
+        "high": compared.high,
+        "n": compared.n,
+        "p": compared.p,
+        "paired": compared.paired,
+        "verdict": compared.verdict,
+        "why": compared.why,
+        compared.kind: compared.value,
+    }
 
 
-def _missing(row: Missing) -> dict[str, Any]:
+def _missing(row: SpokenMissing) -> dict[str, Any]:
     return {
         "label": row.label,
         "baseline": row.baseline,
@@ -56,12 +88,14 @@ def _missing(row: Missing) -> dict[str, Any]:
     }
 
 
-def _payback(row: Payback) -> dict[str, Any]:
-    figures = {name: _interval(getattr(row, name)) for name in ("compile_s", "step_s", "eager_step_s", "saved_s")}
+def _payback(row: SpokenPayback) -> dict[str, Any]:
     return {
         "label": row.label,
         "baseline": row.baseline,
-        **figures,
+        "compile_s": _interval(row.compile_s),
+        "step_s": _interval(row.step_s),
+        "eager_step_s": _interval(row.eager_step_s),
+        "saved_s": _interval(row.saved_s),
         "verdict": row.verdict,
         "steps": _interval(row.steps) if row.steps else None,
         "counts": row.counts,
@@ -70,28 +104,32 @@ def _payback(row: Payback) -> dict[str, Any]:
     }
 
 
-def render(found: StudyFindings) -> dict[str, Any]:
+def _judged(judged: SpokenJudged) -> dict[str, Any]:
+    return {"claim": judged.claim, "verdict": judged.verdict, "why": judged.why}
+
+
+def render(study: SpokenStudy) -> dict[str, Any]:
     return {
         "schema": 1,
-        "study": found.name,
-        "about": found.about,
-        "task": found.task,
-        "quick": found.quick,
-        "headline": found.headline,
-        "baseline": found.baseline,
-        "swept": list(found.swept),
-        "target": found.target,
-        "cells": [_cell(cell) for cell in found.cells],
-        "comparisons": [_comparison(comparison) for comparison in found.comparisons],
-        "scaling": [asdict(row) for row in found.scaling],
-        "missing": [_missing(row) for row in found.missing],
-        "payback": [_payback(row) for row in found.payback],
-        "conclusions": [asdict(judged) for judged in found.judged],
-        "metrics": [asdict(metric) for metric in found.metrics],
-        "notes": list(found.notes),
-        "source": found.source,
-        "hardware": found.hardware,
-        "versions": found.versions,
-        "code": found.code,
-        "method": found.method,
+        "study": study.name,
+        "about": study.about,
+        "task": study.task,
+        "quick": study.quick,
+        "headline": study.headline,
+        "baseline": study.baseline,
+        "swept": list(study.swept),
+        "target": study.target,
+        "cells": [_cell(cell) for cell in study.cells],
+        "comparisons": [_comparison(comparison) for comparison in study.comparisons],
+        "scaling": [asdict(row) for row in study.scaling],
+        "missing": [_missing(row) for row in study.missing],
+        "payback": [_payback(row) for row in study.payback],
+        "conclusions": [_judged(judged) for judged in study.judged],
+        "metrics": [asdict(metric) for metric in study.metrics],
+        "notes": list(study.notes),
+        "source": study.source,
+        "hardware": study.hardware,
+        "versions": study.versions,
+        "code": study.code,
+        "method": study.method,
     }

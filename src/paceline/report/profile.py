@@ -1,72 +1,69 @@
-"""A profile as tables and sentences: modules, types, operators, and how far the figures can be trusted. It computes shares, no more."""
+"""A profile as tables: modules, types, operators. It computes shares, no more; what is said of it is in `words/profile.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from paceline.records.profile import seen
+from paceline.records.profile import ModuleFigures, ModuleRow, OperatorRow
 from paceline.records.record import Record
-from paceline.report import format as show
-from paceline.report.tables import Column, Table
+from paceline.report.table import Column, Table
+from paceline.report.words import numbers as show
+from paceline.report.words.profile import sentences
 
-Row = Mapping[str, Any]
 _MOST_MODULES, _MOST_OPERATORS = 40, 15  # what a terminal has room for; the page has all
-_NAMES = {"data": "batch assembly"}
-_NOISE = 1.05  # a slow-down that two passes on a quiet machine do not show by chance
 
 
-def _count(row: Row) -> str:
-    return f"{row['calls']:,}" if row["calls"] else show.NONE
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line of a table: its names, and a text for each figure."""
+
+    names: tuple[str, ...]
+    figures: tuple[str, ...]
 
 
-def _seconds(key: str) -> Callable[[Row], str]:
-    return lambda row: show.number(row[key], "s") if row[key] else show.NONE
+def _count(calls: int) -> str:
+    return f"{calls:,}" if calls else show.NONE
 
 
-def _bytes(key: str) -> Callable[[Row], str]:
+def _seconds(seconds: float) -> str:
+    return show.number(seconds, "s") if seconds else show.NONE
+
+
+def _bytes(size: int) -> str:
     """Signed: an operator may give back more than it took."""
-    return lambda row: ("-" if row[key] < 0 else "") + show.number(abs(row[key]), "bytes") if row[key] else show.NONE
+    return ("-" if size < 0 else "") + show.number(abs(size), "bytes") if size else show.NONE
 
 
-class Profile:
+class ProfileTables:
     """One record's profile, ready to be drawn in any format."""
 
     def __init__(self, record: Record) -> None:
-        found = seen(record)
-        assert found is not None, "only a run that was profiled has a profile"
-        self.record, self.found = record, found
-        self.on_gpu: bool = found["device"] == "cuda"
-        self.training: bool = found["pass"] == "training"
+        assert record.profile is not None, "only a run that was profiled has a profile"
+        self.record, self.profile = record, record.profile
+        self.on_gpu: bool = self.profile.device == "cuda"
+        self.training: bool = self.profile.kind == "training"
 
     @property
     def title(self) -> str:
+        profile = self.profile
         return (
-            f"{self.found['pass']} of {Path(str(self.record.spec['task'])).name}: {self.found['num_batches']} batches of "
-            f"{self.found['batch']} on {self.found['device']}"
+            f"{profile.kind} of {Path(str(self.record.spec['task'])).name}: {profile.num_batches} batches of "
+            f"{profile.batch} on {profile.device}"
         )
 
     def sentences(self) -> list[str]:
-        clean, slowed = self.found["clean"], float(self.found["slowed"])
-        parts = ", ".join(f"{_NAMES.get(name, name)} {show.number(s, 's')}" for name, s in clean["parts"].items())
-        cost = f"made it {slowed:.1f}x slower; shares by operator carry that"
-        if slowed < _NOISE:  # the first pass met a busier machine than the second
-            cost = f"cost less than this machine's own unrest: {slowed:.2f}x the time without it"
-        return [
-            f"Without a profiler: batch assembly {show.percent(clean['data_share'])}, model {show.percent(clean['model_share'])} "
-            f"of {show.number(clean['total_s'], 's')} ({parts}).",
-            f"The profiler {cost}.",
-        ]
+        return sentences(self.profile)
 
     def tables(self, *, short: bool = False) -> list[Table]:
         """`short`: what fits a terminal."""
         return [self.modules(short=short), self.types(), self.operators(short=short)]
 
     def modules(self, *, short: bool = False) -> Table:
-        rows: list[Row] = self.found["modules"]
+        rows = list(self.profile.modules)
         outside = self._outside()
-        own = {row["name"]: self._own(row) for row in [*rows, outside]}
+        own = {row.name: self._own(row) for row in [*rows, outside]}
         total = sum(own.values())
         shares = {name: spent / total if total else 0.0 for name, spent in own.items()}
         around = "the task's own forward" + (", the loss's gradient, autograd itself" if self.training else "")
@@ -75,58 +72,69 @@ class Profile:
             f"(outside): {around}"
         )
         if short and len(rows) > _MOST_MODULES:
-            largest = {row["name"] for row in sorted(rows, key=lambda row: -shares[row["name"]])[:_MOST_MODULES]}
+            largest = {row.name for row in sorted(rows, key=lambda row: -shares[row.name])[:_MOST_MODULES]}
             note = f"the {_MOST_MODULES} of {len(rows)} with most time of their own, {note}"
-            rows = [row for row in rows if row["name"] in largest]
-        columns: list[tuple[str, Callable[[Row], str]]] = [
-            ("calls", _count),
+            rows = [row for row in rows if row.name in largest]
+        columns: list[tuple[str, Callable[[ModuleRow], str]]] = [
+            ("calls", lambda row: _count(row.calls)),
             *self._times(),
-            ("share", lambda row: show.percent(shares[row["name"]])),
-            ("memory", _bytes("bytes")),
+            ("share", lambda row: show.percent(shares[row.name])),
+            ("memory", lambda row: _bytes(row.bytes)),
         ]
-        return _table("modules", "Modules", note, [*rows, outside], ["name", "type"], columns)
+        lines = [_Row((row.name, row.type), tuple(figure(row) for _, figure in columns)) for row in [*rows, outside]]
+        return _table("modules", note, ["module", "type"], [head for head, _ in columns], lines)
 
-    def _own(self, row: Row) -> float:
+    def _own(self, row: ModuleRow) -> float:
         """What shares are shares of: on a GPU the host only queues, so the kernels' time."""
-        return row["own_device_s"] if self.on_gpu else row["own_forward_s"] + row["own_backward_s"]
+        return row.own_device_s if self.on_gpu else row.own_forward_s + row.own_backward_s
 
-    def _outside(self) -> Row:
+    def _outside(self) -> ModuleRow:
         """Of the forward and backward phases, what is no module's: with it the shares add up."""
-        outside, device_s = self.found["outside"], self.found["model"]["device_s"]
-        device_s -= sum(row["own_device_s"] for row in self.found["modules"])
-        return {
-            "name": "(outside)", "type": "", "calls": 0, "bytes": 0, "device_s": device_s, "own_device_s": device_s,
-            **outside, "own_forward_s": outside["forward_s"], "own_backward_s": outside["backward_s"],
-        }  # fmt: skip
+        outside = self.profile.outside
+        device_s = self.profile.model.device_s - sum(row.own_device_s for row in self.profile.modules)
+        return ModuleRow(
+            name="(outside)", device_s=device_s, own_device_s=device_s, forward_s=outside.forward_s, backward_s=outside.backward_s,
+            own_forward_s=outside.forward_s, own_backward_s=outside.backward_s,
+        )  # fmt: skip
 
     def types(self) -> Table:
-        rows = [{"name": name, **row} for name, row in self.found["types"].items()]
-        rows.sort(key=lambda row: -row["forward_s"])
-        columns = [("calls", _count), *self._times(), ("memory", _bytes("bytes"))]
-        return _table("types", "Types", "modules that hold no other, by their class", rows, ["name"], columns)
+        rows = sorted(self.profile.types.items(), key=lambda item: -item[1].forward_s)
+        columns: list[tuple[str, Callable[[ModuleFigures], str]]] = [
+            ("calls", lambda row: _count(row.calls)),
+            *self._times(),
+            ("memory", lambda row: _bytes(row.bytes)),
+        ]
+        lines = [_Row((name,), tuple(figure(row) for _, figure in columns)) for name, row in rows]
+        note = "modules that hold no other, by their class"
+        return _table("types", note, ["type"], [head for head, _ in columns], lines)
 
     def operators(self, *, short: bool = False) -> Table:
-        rows: list[Row] = self.found["operators"]
-        total, many = sum(row["self_s"] for row in rows), len(rows)
+        rows = self.profile.operators
+        total, many = sum(row.self_s for row in rows), len(rows)
         note = "by their own time, what they call left out; memory is what they allocated less what they freed"
         if short and many > _MOST_OPERATORS:
             note = f"the first {_MOST_OPERATORS} of {many}, {note}"
             rows = rows[:_MOST_OPERATORS]
-        columns: list[tuple[str, Callable[[Row], str]]] = [
-            ("calls", _count),
-            ("own time", _seconds("self_s")),
-            ("share", lambda row: show.percent(row["self_s"] / total if total else 0.0)),
-            *([("of it backward", _seconds("backward_s"))] if self.training else []),
-            ("with what it calls", _seconds("total_s")),
-            *([("GPU", _seconds("device_s"))] if self.on_gpu else []),
-            ("memory", _bytes("self_bytes")),
-        ]
-        return _table("operators", "Operators", note, rows, ["name"], columns)
+        named: tuple[tuple[str, Callable[[OperatorRow], str], bool], ...] = (
+            ("calls", lambda row: _count(row.calls), True),
+            ("own time", lambda row: _seconds(row.self_s), True),
+            ("share", lambda row: show.percent(row.self_s / total if total else 0.0), True),
+            ("of it backward", lambda row: _seconds(row.backward_s), self.training),
+            ("with what it calls", lambda row: _seconds(row.total_s), True),
+            ("GPU", lambda row: _seconds(row.device_s), self.on_gpu),
+            ("memory", lambda row: _bytes(row.self_bytes), True),
+        )
+        columns = [(head, figure) for head, figure, shown in named if shown]
+        lines = [_Row((row.name,), tuple(figure(row) for _, figure in columns)) for row in rows]
+        return _table("operators", note, ["operator"], [head for head, _ in columns], lines)
 
-    def _times(self) -> list[tuple[str, Callable[[Row], str]]]:
-        backward = [("backward", _seconds("backward_s"))] if self.training else []
-        gpu = [("GPU", _seconds("device_s"))] if self.on_gpu else []
-        return [("forward", _seconds("forward_s")), *backward, *gpu]
+    def _times(self) -> list[tuple[str, Callable[[ModuleFigures], str]]]:
+        named: tuple[tuple[str, Callable[[ModuleFigures], str], bool], ...] = (
+            ("forward", lambda row: _seconds(row.forward_s), True),
+            ("backward", lambda row: _seconds(row.backward_s), self.training),
+            ("GPU", lambda row: _seconds(row.device_s), self.on_gpu),
+        )
+        return [(head, figure) for head, figure, shown in named if shown]
 
     def files(self) -> list[tuple[str, str]]:
         """Where the rest is, for somebody who wants to see every call."""
@@ -134,16 +142,11 @@ class Profile:
         page = folder / "profile.html"
         return [
             *([("page", str(page))] if page.exists() else []),
-            ("trace for ui.perfetto.dev", str(folder / self.found["trace"])),
+            ("trace for ui.perfetto.dev", str(folder / self.profile.trace)),
             ("run directory", str(folder)),
         ]
 
 
-def _table(
-    name: str, title: str, note: str, rows: Sequence[Row], words: Sequence[str],
-    figures: Sequence[tuple[str, Callable[[Row], str]]],
-) -> Table:  # fmt: skip
-    heads = {"name": {"modules": "module", "types": "type", "operators": "operator"}[name], "type": "type"}
-    columns = (*(Column(heads[word]) for word in words), *(Column(head, "right") for head, _ in figures))
-    body = tuple((*(str(row[word]) for word in words), *(told(row) for _, told in figures)) for row in rows)
-    return Table(name, title, note, columns, body)
+def _table(name: str, note: str, names: Sequence[str], heads: Sequence[str], rows: Sequence[_Row]) -> Table:
+    columns = (*(Column(head) for head in names), *(Column(head, "right") for head in heads))
+    return Table(name, name.capitalize(), note, columns, tuple((*row.names, *row.figures) for row in rows))

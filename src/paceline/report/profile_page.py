@@ -13,7 +13,8 @@ from paceline.records.record import Record
 from paceline.report import drawing, flame
 from paceline.report.charts import Gallery
 from paceline.report.html import PAGE_BYTES, safe_json
-from paceline.report.profile import Profile
+from paceline.report.profile import ProfileTables
+from paceline.report.words.provenance import packages
 
 
 def _file(name: str) -> Markup:
@@ -25,10 +26,9 @@ def _settings(record: Record) -> list[tuple[str, str]]:
 
 
 def _where(record: Record) -> str:
-    mark: dict[str, Any] = record.plain.get("fingerprint") or {}
-    versions: dict[str, str | None] = mark.get("versions") or {}
-    named = [f"{name} {version}" for name, version in versions.items() if version]
-    return ", ".join(str(part) for part in (mark.get("cpu"), f"{mark.get('cores')} cores", *named) if part)
+    mark = record.fingerprint
+    parts = (mark.cpu, f"{mark.cores} cores", *packages(mark)) if mark else ()
+    return ", ".join(part for part in parts if part)
 
 
 def render(record: Record) -> str:
@@ -37,8 +37,9 @@ def render(record: Record) -> str:
     environment = jinja.Environment(
         loader=jinja.PackageLoader("paceline", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    profile = Profile(record)
-    shown = Gallery([flame.chart(profile.found["tree"])], {})
+    profile = ProfileTables(record)
+    assert profile.profile.tree is not None, "a profile has its flame chart"
+    shown = Gallery([flame.chart(profile.profile.tree)], {})
     values: dict[str, Any] = {
         "title": profile.title,
         "headline": profile.sentences()[0],

@@ -40,10 +40,6 @@ def ranks_shown(study: StudyRecord) -> int:
     return max(2, min(MAX_RANKS, RANK_CURVES // max(1, len(study.cells))))
 
 
-def _history(record: Record) -> list[Row]:
-    return record.plain.get("history") or []
-
-
 def epochs(study: StudyRecord, score: str | None) -> list[Row]:
     """One row a cell, repeat and split, with lists over its epochs: loss and score, and after how many seconds."""
     runs = [(cell, repeat, record) for cell in study.cells for repeat, record in cell.completed]
@@ -51,14 +47,14 @@ def epochs(study: StudyRecord, score: str | None) -> list[Row]:
     rows: list[Row] = []
     for cell, repeat, record in runs:
         for split in ("train", "test"):
-            points = thin([point for point in _history(record) if point.get(split)], keep)
+            points = thin([row for row in record.history if row.scores(split)], keep)
             if points:
                 rows.append({
                     "cell": cell.plan.label, "repeat": repeat + 1, "split": split,
-                    "epoch": [point["epoch"] + 1 for point in points],
-                    "t": [short(point.get("t_s")) for point in points],
-                    "loss": [short(point[split].get("loss")) for point in points],
-                    "score": [short(point[split].get(score)) for point in points],
+                    "epoch": [point.epoch + 1 for point in points],
+                    "t": [short(point.t_s) for point in points],
+                    "loss": [short(point.scores(split).get("loss")) for point in points],
+                    "score": [short(point.scores(split).get(score or "")) for point in points],
                 })  # fmt: skip
     return rows
 
@@ -73,15 +69,15 @@ class RankCurves:
 
 def _shown_run(cell: CellRecord) -> tuple[int, Record] | None:
     """The first completed run; failing that the first that started at all, for its curve may show why it failed."""
-    return next(iter(cell.completed), None) or next((run for run in cell.failed if run[1].plain.get("run_dir")), None)
+    return next(iter(cell.completed), None) or next((run for run in cell.failed if run[1].folder), None)
 
 
 def _marks(record: Record) -> dict[int, list[Mark]]:
-    found: dict[int, list[Mark]] = {}
+    marks: dict[int, list[Mark]] = {}
     for rank, event in record.events():
         if isinstance(event, Mark) and event.local.get("loss") is not None:
-            found.setdefault(rank, []).append(event)
-    return found
+            marks.setdefault(rank, []).append(event)
+    return marks
 
 
 def _lines(study: StudyRecord) -> Iterator[tuple[str, int, int, list[Mark]]]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from paceline.records.findings import CellFinding, Interval, Metric, StudyFindings
+from paceline.records.findings import CellFinding, Metric
 from paceline.records.record import Record
 from paceline.records.study import StudyRecord
-from paceline.report import format as show
 from paceline.report.payback import graphs, payback
 from paceline.report.table import Column, Table
+from paceline.report.words import numbers as show
+from paceline.report.words.spoken import SpokenStudy
 
 _TRAINING = (
     "data",
@@ -24,33 +24,33 @@ _TRAINING = (
 )  # the groups of the training time
 
 
-def _title(found: StudyFindings, metric: str) -> str:
-    known = found.metric(metric)
+def _title(study: SpokenStudy, metric: str) -> str:
+    known = study.metric(metric)
     return known.title if known else metric
 
 
-def _shown(found: StudyFindings) -> list[Metric]:
+def _shown(study: SpokenStudy) -> list[Metric]:
     """The metrics of the main table: the main ones, and any that a report has figures for."""
-    quoted = {name for cell in found.cells for name in cell.reference}
-    return [metric for metric in found.metrics if metric.main or metric.name in quoted]
+    quoted = {name for cell in study.cells for name in cell.reference}
+    return [metric for metric in study.metrics if metric.main or metric.name in quoted]
 
 
 def _count(cell: CellFinding) -> str:
     return str(cell.n) if cell.n == cell.planned else f"{cell.n} of {cell.planned}"
 
 
-def cells(found: StudyFindings) -> Table:
+def cells(study: SpokenStudy) -> Table:
     """Every cell, its runs and main figures; a report's figures stand beside ours."""
-    shown = _shown(found)
-    quoted = {name for cell in found.cells for name in cell.reference}
+    shown = _shown(study)
+    quoted = {name for cell in study.cells for name in cell.reference}
     columns = [Column("setting"), Column("n", "right"), Column("outcome")]
     for metric in shown:
         columns.append(Column(f"{metric.title}, samples/s" if metric.unit == "samples/s" else metric.title, "right"))
         if metric.name in quoted:
             columns.append(Column(f"{metric.title}, report", "right"))
     rows: list[tuple[str, ...]] = []
-    for cell in found.cells:
-        row = [_baseline_mark(cell.label, found), _count(cell), cell.outcome]
+    for cell in study.cells:
+        row = [_baseline_mark(cell.label, study), _count(cell), cell.outcome]
         for metric in shown:
             unit = (
                 "" if metric.unit == "samples/s" else metric.unit
@@ -64,16 +64,16 @@ def cells(found: StudyFindings) -> Table:
     return Table("cells", "Cells", note, tuple(columns), tuple(rows))
 
 
-def _baseline_mark(label: str, found: StudyFindings) -> str:
-    return f"{label} (baseline)" if label == found.baseline and len(found.cells) > 1 else label
+def _baseline_mark(label: str, study: SpokenStudy) -> str:
+    return f"{label} (baseline)" if label == study.baseline and len(study.cells) > 1 else label
 
 
-def figures(found: StudyFindings) -> Table:
+def figures(study: SpokenStudy) -> Table:
     """Every metric of every cell, one row each."""
     rows = tuple(
         (cell.label, metric.title, str(figure.n), show.interval(figure, metric.unit))
-        for metric in found.metrics
-        for cell in found.cells
+        for metric in study.metrics
+        for cell in study.cells
         if (figure := cell.metrics.get(metric.name)) is not None
     )
     columns = (
@@ -85,28 +85,28 @@ def figures(found: StudyFindings) -> Table:
     return Table("figures", "All figures", "", columns, rows)
 
 
-def told(found: StudyFindings) -> StudyFindings:
+def abridged(study: SpokenStudy) -> SpokenStudy:
     """The same findings with the comparisons a small screen has room for: main metrics, and whatever shows a difference."""
-    main = {metric.name for metric in found.metrics if metric.main}
+    main = {metric.name for metric in study.metrics if metric.main}
     silent = ("no difference shown", "too few runs")
     return replace(
-        found, comparisons=tuple(c for c in found.comparisons if c.metric in main or c.verdict not in silent)
+        study, comparisons=tuple(c for c in study.comparisons if c.metric in main or c.verdict not in silent)
     )
 
 
-def comparisons(found: StudyFindings) -> Table:
+def comparisons(study: SpokenStudy) -> Table:
     rows = tuple(
         (
-            _title(found, c.metric),
+            _title(study, c.metric),
             c.candidate,
             c.baseline,
-            show.effect(c, found.metric(c.metric)),
+            show.effect(c, study.metric(c.metric)),
             str(c.n),
             show.probability(c.p),
             c.verdict,
             c.why if c.verdict in ("no difference shown", "too few runs") else "",
         )
-        for c in found.comparisons
+        for c in study.comparisons
     )
     columns = (
         Column("metric"), Column("setting"), Column("against"), Column("ratio or difference [95 % interval]", "right"),
@@ -116,7 +116,7 @@ def comparisons(found: StudyFindings) -> Table:
     return Table("comparisons", "Comparisons", note, columns, rows)
 
 
-def scaling(found: StudyFindings) -> Table:
+def scaling(study: SpokenStudy) -> Table:
     rows = tuple(
         (
             row.label,
@@ -127,7 +127,7 @@ def scaling(found: StudyFindings) -> Table:
             show.percent(row.efficiency),
             str(row.n),
         )
-        for row in found.scaling
+        for row in study.scaling
     )
     columns = (
         Column("setting"), Column("processes", "right"), Column("scaling"), Column("against"),
@@ -136,9 +136,9 @@ def scaling(found: StudyFindings) -> Table:
     return Table("scaling", "Scaling", "efficiency is speed-up divided by the growth in processes", columns, rows)
 
 
-def _why_not(found: StudyFindings) -> str:
+def _why_not(study: SpokenStudy) -> str:
     """The question as the study puts it."""
-    asked = sorted({row.ideal for row in found.missing if row.ideal > 1})
+    asked = sorted({row.ideal for row in study.missing if row.ideal > 1})
     if not asked:
         return "Why not as fast as the baseline?"
     if asked == [2]:
@@ -147,28 +147,28 @@ def _why_not(found: StudyFindings) -> str:
     return f"Why not {times} times as fast?"
 
 
-def missing(found: StudyFindings) -> Table:
+def missing(study: SpokenStudy) -> Table:
     """One answer for each topology."""
     note = (
         "missing is the share of a setting's training time that an ideal one, with the baseline's time divided by the growth in "
         "processes, would not need; a sample at a time, evaluation and logging included, mean over ranks, with 95 % intervals"
     )
-    rows = tuple((row.label, row.words) for row in found.missing)
-    return Table("missing", _why_not(found), note, (Column("setting"), Column("answer", wide=True)), rows)
+    rows = tuple((row.label, row.words) for row in study.missing)
+    return Table("missing", _why_not(study), note, (Column("setting"), Column("answer", wide=True)), rows)
 
 
-def missing_parts(found: StudyFindings) -> Table:
-    names = list(dict.fromkeys(name for row in found.missing for name in row.parts))
-    shown = [n for n in names if any(n in row.parts and abs(row.parts[n].mean) >= 0.0005 for row in found.missing)]
+def missing_parts(study: SpokenStudy) -> Table:
+    names = list(dict.fromkeys(name for row in study.missing for name in row.parts))
+    shown = [n for n in names if any(n in row.parts and abs(row.parts[n].mean) >= 0.0005 for row in study.missing)]
     rows = tuple(
         (
             row.label,
             show.times(row.speedup),
             show.times(row.ideal),
-            _share(row.missing),
-            *(_share(row.parts.get(name)) for name in shown),
+            show.share(row.missing),
+            *(show.share(row.parts.get(name)) for name in shown),
         )
-        for row in found.missing
+        for row in study.missing
     )
     titles = ("speed-up", "ideal", "missing", *("unexplained" if name == "other" else name for name in shown))
     columns = (Column("setting"), *(Column(title, "right") for title in titles))
@@ -178,18 +178,9 @@ def missing_parts(found: StudyFindings) -> Table:
     return Table("missing-parts", "The missing time by part", note, columns, rows)
 
 
-def _share(figure: Interval | None, places: int = 1) -> str:
-    if figure is None:
-        return show.NONE
-    told = (figure.mean, figure.low, figure.high)
-    # Adding 0.0 to a rounded value leaves no "-0.0".
-    mean, low, high = (None if v is None else f"{round(v * 100, places) + 0.0:.{places}f}" for v in told)
-    return f"{mean} %" + (f" [{low}, {high}]" if low is not None and high is not None else "")
-
-
-def training(found: StudyFindings) -> Table:
+def training(study: SpokenStudy) -> Table:
     """Where each cell's training time goes, and what holds it back."""
-    told = [cell for cell in found.cells if cell.training_shares]
+    told = [cell for cell in study.cells if cell.training_shares]
     shown = [name for name in _TRAINING if any(abs(cell.training_shares.get(name, 0.0)) >= 0.005 for cell in told)]
     hides = any(cell.hidden_s for cell in told)
     rows = tuple(
@@ -197,8 +188,8 @@ def training(found: StudyFindings) -> Table:
             cell.label,
             *(show.percent(cell.training_shares.get(name)) for name in shown),
             *((show.number(cell.hidden_s, "s"),) if hides else ()),
-            show.NONE if cell.unexplained is None else f"{round(cell.unexplained * 100, 2) + 0.0:.2f} %",
-            f"{cell.bound} ({_share(cell.bound_share, 0)})" if cell.bound else show.NONE,
+            show.unexplained(cell.unexplained),
+            f"{cell.bound} ({show.share(cell.bound_share, 0)})" if cell.bound else show.NONE,
         )
         for cell in told
     )
@@ -212,36 +203,33 @@ def training(found: StudyFindings) -> Table:
     return Table("training", "Where the training time goes", note, columns, rows)
 
 
-def conclusions(found: StudyFindings) -> Table:
-    rows = tuple((j.claim, j.verdict, j.why) for j in found.judged)
-    note = f"Source: {found.source}" if found.source else ""
+def conclusions(study: SpokenStudy) -> Table:
+    rows = tuple((j.claim, j.verdict, j.why) for j in study.judged)
+    note = f"Source: {study.source}" if study.source else ""
     columns = (Column("the report says"), Column("verdict"), Column("our figures"))
     return Table("conclusions", "The report's conclusions", note, columns, rows)
 
 
-def failures(found: StudyFindings) -> Table:
-    rows = tuple((cell.label, cell.outcome, reason) for cell in found.cells for reason in cell.reasons)
+def failures(study: SpokenStudy) -> Table:
+    rows = tuple((cell.label, cell.outcome, reason) for cell in study.cells for reason in cell.reasons)
     columns = (Column("setting"), Column("outcome"), Column("reason"))
     return Table("failures", "Runs that did not complete", "", columns, rows)
 
 
-def _dict(value: Any) -> dict[str, Any]:
-    return value or {}
-
-
-def ranks(runs: Sequence[tuple[str, Record]]) -> Table:
-    """What each rank saw of its own; never the model's score, which is over all ranks together."""
-    score = next((r["score"]["name"] for _, r in runs if r.plain.get("score") and r["score"].get("name")), None)
+def ranks(runs: Sequence[tuple[str, Record]], *, at_most: int | None = None) -> Table:
+    """What each rank saw of its own; never the model's score, which is over all ranks together. `at_most` ranks of a run."""
+    named = (record.own_score.name for _, record in runs if record.own_score)
+    score = next((name for name in named if name), None)
     unit = "fraction" if score == "accuracy" else ""
     rows: list[tuple[str, ...]] = []
     for label, record in runs:
-        told: list[dict[str, Any]] = record.plain.get("ranks") or []
-        for rank in told:
-            train, test = (_dict(rank.get(name)) for name in ("train", "test"))
-            scores = (show.number(train.get(score), unit), show.number(test.get(score), unit)) if score else ()
+        for rank in record.ranks[:at_most]:
+            scores = (
+                (show.number(rank.train.get(score), unit), show.number(rank.test.get(score), unit)) if score else ()
+            )
             rows.append((
-                label, str(rank["rank"]), str(rank.get("host") or show.NONE), show.number(train.get("loss")), *scores,
-                str(test.get("num", show.NONE)), show.number(rank.get("rss_bytes"), "bytes"),
+                label, str(rank.rank), rank.host or show.NONE, show.number(rank.train.get("loss")), *scores,
+                str(rank.test.get("num", show.NONE)), show.number(rank.rss_bytes, "bytes"),
             ))  # fmt: skip
     own = (Column(f"own train {score}", "right"), Column(f"own test {score}", "right")) if score else ()
     columns = (
@@ -260,18 +248,18 @@ def without_first(table: Table, *, title: str) -> Table:
 def study_ranks(study: StudyRecord, *, at_most: int) -> Table:
     """The ranks of the first completed run of each cell; `at_most` of a cell, for a page has its limits."""
     firsts = [(cell.plan.label, cell.completed[0][1]) for cell in study.cells if cell.completed]
-    return ranks([(label, Record({**run.plain, "ranks": run["ranks"][:at_most]})) for label, run in firsts])
+    return ranks(firsts, at_most=at_most)
 
 
-def provenance(found: StudyFindings) -> tuple[tuple[str, str], ...]:
-    rows = (("Task", found.task), ("Hardware", found.hardware), ("Versions", found.versions), ("Source", found.code))
-    return tuple((name, value) for name, value in (*rows, ("Method", found.method)) if value)
+def provenance(study: SpokenStudy) -> tuple[tuple[str, str], ...]:
+    rows = (("Task", study.task), ("Hardware", study.hardware), ("Versions", study.versions), ("Source", study.code))
+    return tuple((name, value) for name, value in (*rows, ("Method", study.method)) if value)
 
 
-def all_tables(found: StudyFindings) -> list[Table]:
+def all_tables(study: SpokenStudy) -> list[Table]:
     """What every format prints, in order; empty ones are left out."""
     made = [
-        cells(found), conclusions(found), payback(found), graphs(found), comparisons(found), scaling(found), missing(found),
-        missing_parts(found), training(found), failures(found),
+        cells(study), conclusions(study), payback(study), graphs(study), comparisons(study), scaling(study), missing(study),
+        missing_parts(study), training(study), failures(study),
     ]  # fmt: skip
     return [table for table in made if table.rows]

@@ -10,10 +10,11 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from paceline.records.findings import StudyFindings
 from paceline.records.record import Record
 from paceline.report import run, tables
-from paceline.report.profile import Profile
+from paceline.report.profile import ProfileTables
+from paceline.report.words import run as words
+from paceline.report.words.spoken import SpokenStudy
 
 _STYLES = {
     "faster": "green", "better": "green", "confirmed": "green", "completed": "green",
@@ -43,24 +44,24 @@ def _section(console: Console, table: tables.Table) -> None:
     console.print(_drawn(table))
 
 
-def print_study(console: Console, found: StudyFindings) -> None:
+def print_study(console: Console, study: SpokenStudy) -> None:
     """The answer first, then the tables, then where the figures come from."""
-    console.print(Text(found.name, style="bold"), Text(found.about, style="dim"))
-    console.print(Padding(Text(found.headline, style="bold cyan"), (1, 0, 0, 2)))
-    short = tables.told(found)
-    left = len(found.comparisons) - len(short.comparisons)
+    console.print(Text(study.name, style="bold"), Text(study.about, style="dim"))
+    console.print(Padding(Text(study.headline, style="bold cyan"), (1, 0, 0, 2)))
+    short = tables.abridged(study)
+    left = len(study.comparisons) - len(short.comparisons)
     for table in tables.all_tables(short):
         if table.name == "missing-parts":  # the sentences above it have what matters of it
             continue
         _section(console, table)
         if left and table.name == "comparisons":
             console.print(Text(f"{left} more, none with a difference shown, are in the report.", style="dim"))
-    if found.notes:
+    if study.notes:
         console.print()
-    for note in found.notes:
+    for note in study.notes:
         console.print(Text(f"- {note}"))
     console.print()
-    for name, value in tables.provenance(found):
+    for name, value in tables.provenance(study):
         console.print(Text(f"{name}: {value}", style="dim"))
 
 
@@ -82,22 +83,22 @@ def print_run(console: Console, record: Record) -> None:
     ranks = tables.ranks([("", record)])
     if len(ranks.rows) > 1:
         _section(console, tables.without_first(ranks, title="Ranks"))
-    if record.time.get("parts"):
+    if record.time and record.time.parts:
         _section(console, run.time(record))
-        _lines(console, run.beside_time(record))
+        _lines(console, words.beside_time(record))
     for table in (run.rank_times(record), run.memory(record)):
         if table.rows:
             _section(console, table)
-    _lines(console, run.beside_memory(record))
+    _lines(console, words.beside_memory(record))
     console.print()
-    for sentence in run.held_back(record):
+    for sentence in words.held_back(record):
         console.print(Text(sentence, style="bold"))
-    _lines(console, run.facts(record))
+    _lines(console, words.facts(record))
 
 
 def print_profile(console: Console, record: Record) -> None:
     """What a profiler saw in one run: modules, types and operators, and how much of it to believe."""
-    profile = Profile(record)
+    profile = ProfileTables(record)
     console.print(Text.assemble(_text(record.outcome), f"  profile, {profile.title}"))
     for table in profile.tables(short=True):
         _section(console, table)

@@ -12,19 +12,18 @@ from paceline.launch.warm import Warm
 from paceline.records.facts import TaskFacts
 from paceline.records.layout import RunDir, StudyDir
 from paceline.records.outcome import TRANSIENT
-from paceline.records.profile import took_s
 from paceline.records.record import Record, load
 from paceline.records.study import StudyPlan
 from paceline.spec.axes.launchers import LAUNCHERS
 from paceline.spec.run import Spec
 from paceline.study import queued
-from paceline.study.execute import needs_compiler, run_once
+from paceline.study.execute import needs_compiler, render, run_here
 from paceline.study.order import order
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """One run to come: its cell, its repeat, and where it stands in the whole."""
+    """One run to come: its cell, its repeat, its spec and its folder."""
 
     label: str
     repeat: int
@@ -60,7 +59,7 @@ def finished(planned: PlannedRun, *, retry: bool = False) -> Record | None:
     if not planned.run.finished:
         return None
     record = load(planned.run.path)
-    if record["key"] != planned.spec.key():
+    if record.key != planned.spec.key():
         return None
     again = record.outcome == "failed" and (retry or record.kind in TRANSIENT or _more_time(record, planned.spec))
     return None if again else record
@@ -102,7 +101,7 @@ def run_all(
                 _submit(jobs[submitted], facts)
                 submitted += 1
             record = _run(planned, job, watcher, facts, warm)
-            walls[planned.label] = took_s(record)
+            walls[planned.label] = record.duration_s
             watcher.ended(planned, record)
 
 
@@ -153,7 +152,7 @@ def _submit(job: Sequence[PlannedRun], facts: TaskFacts | None, *, after: int | 
         return None
     for planned in todo:
         _clear(planned)
-    return queued.submit([queued.Submission(planned.spec, planned.run, facts) for planned in todo], after=after)
+    return queued.submit([render(planned.spec, planned.run, facts=facts) for planned in todo], after=after)
 
 
 def _clear(planned: PlannedRun) -> None:
@@ -172,7 +171,7 @@ def _run(
 
     if not planned.spec.in_queue:
         _clear(planned)
-        return run_once(planned.spec, planned.run, tick=tick, facts=facts, warm=warm)
+        return run_here(render(planned.spec, planned.run, facts=facts), tick=tick, warm=warm)
     if not planned.run.finished and not planned.run.submitted:  # packed behind a run that took the job with it
         _submit(job[job.index(planned) :], facts)
     return load(planned.run.path) if planned.run.finished else queued.wait(planned.run, tick=tick)

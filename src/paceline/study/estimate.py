@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from paceline.base.files import remove_file
 from paceline.launch.warm import Warm
 from paceline.records.layout import StudyDir
-from paceline.records.profile import took_s
 from paceline.records.record import Record, load
 from paceline.spec.axes.launchers import LAUNCHERS
 from paceline.spec.run import Spec
 from paceline.spec.steps import num_epochs, num_steps
-from paceline.study.execute import needs_compiler
-from paceline.study.queued import once
+from paceline.study.dispatch import run_to_record
+from paceline.study.execute import needs_compiler, render
 
 TRIAL_STEPS = 30
 
@@ -35,20 +34,20 @@ class Outlook:
 
 def from_runs(done: Mapping[str, Sequence[Record]]) -> dict[str, float]:
     """The mean wall time of each cell's completed runs."""
-    known = {label: [took_s(r) for r in records if r.completed] for label, records in done.items()}
+    known = {label: [record.duration_s for record in records if record.completed] for label, records in done.items()}
     return {label: statistics.fmean(walls) for label, walls in known.items() if walls}
 
 
 def from_trial(trial: Record, specs: Mapping[str, Spec]) -> dict[str, float]:
     """Start-up once, an evaluation an epoch, and every sample at the trial's pace; scaling is not guessed at."""
-    if not trial.completed or not trial["throughput"]:
+    if not trial.completed or not trial.throughput or trial.time is None:
         return {}
-    parts = trial.time["parts"]
-    startup, evaluation, num = parts["startup"] + parts["shutdown"], parts["evaluation"] or 0.0, trial.train["of"]
+    parts, num = trial.time.parts or {}, int(trial.train.of or 0)
+    startup, evaluation = (parts.get("startup") or 0.0) + (parts.get("shutdown") or 0.0), parts.get("evaluation") or 0.0
     seconds: dict[str, float] = {}
     for label, spec in specs.items():
-        samples = num_steps(spec, num) * spec.batch
-        seconds[label] = startup + samples / trial["throughput"] + num_epochs(spec, num) * evaluation
+        training_s = num_steps(spec, num) * spec.batch / trial.throughput
+        seconds[label] = startup + training_s + num_epochs(spec, num) * evaluation
     return seconds
 
 
@@ -65,11 +64,11 @@ def outlook(
     short = specs[baseline].model_copy(update={"steps": TRIAL_STEPS, "epochs": None, "target": None})
     run = folder.trial
     trial = load(run.path) if run.finished else None
-    if trial is None or trial["key"] != short.key():
+    if trial is None or trial.key != short.key():
         remove_file(run.result)  # the trial of another matrix: it gives way
         if warm is not None and LAUNCHERS[short.launcher].forks_warm:
             warm.ready(graphs=needs_compiler(short))  # its start is the command's, and no run's
-        trial = once(short, run, warm=warm)
+        trial = run_to_record(render(short, run), warm=warm)
     guessed = from_trial(trial, specs)
     how = f"from a trial of {TRIAL_STEPS} steps" + (" and the runs that are done" if known else "")
     return Outlook({**guessed, **known}, how if guessed else "unknown: the trial did not complete")

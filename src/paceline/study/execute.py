@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.base.errors import BadInput, RunFailed
 from paceline.base.files import locked, read_json, remove_file, remove_tree, write_json
@@ -15,13 +16,15 @@ from paceline.launch.supervise import Tick, supervise
 from paceline.launch.warm import Warm
 from paceline.records.facts import TaskFacts
 from paceline.records.fingerprint import take
-from paceline.records.gather import Ended, by_signal, gather
+from paceline.records.judge import Ended, by_signal
 from paceline.records.layout import RunDir
 from paceline.records.outcome import failed
-from paceline.records.record import Record, load
 from paceline.spec.axes.graphs import GRAPHS
 from paceline.spec.run import Spec
 from paceline.spec.tasks import task_file
+
+if TYPE_CHECKING:
+    from paceline.records.record import Record
 
 _DESCRIBE_S = 300.0
 HELP_S = 60.0
@@ -43,12 +46,23 @@ class Since:
         )  # fmt: skip
 
 
-def plan_of(spec: Spec, run: RunDir) -> Plan:
+@dataclass(frozen=True, slots=True)
+class RenderedRun:
+    """A run with the plan that will start it: what is shown before, written down and started is the same plan."""
+
+    spec: Spec
+    run: RunDir
+    launcher: Launcher
+    plan: Plan
+    facts: TaskFacts | None = None
+
+
+def render(spec: Spec, run: RunDir, *, facts: TaskFacts | None = None) -> RenderedRun:
     launcher: Launcher = LAUNCHERS.load(spec.launcher)()
-    return launcher.plan(spec, run)
+    return RenderedRun(spec, run, launcher, launcher.plan(spec, run), facts)
 
 
-def check_room(run: RunDir) -> None:
+def check_folder(run: RunDir) -> None:
     """A folder is ours to use when it is new, empty, or holds an unfinished run and nothing else."""
     if run.finished:
         raise BadInput(f"{run.path}: holds a finished run already; choose another --out, or remove it first")
@@ -62,58 +76,58 @@ def check_room(run: RunDir) -> None:
         raise BadInput(f"{run.path}: is not empty and not a run of ours; choose another --out")
 
 
-def make_room(run: RunDir) -> None:
-    """An unfinished attempt of ours gives way; a finished run, or somebody else's files, never."""
-    check_room(run)
-    for path in run.contents():
-        remove_tree(path) if path.is_dir() else remove_file(path)
+@contextlib.contextmanager
+def claimed(run: RunDir) -> Generator[None]:
+    """The folder for ourselves and empty: an unfinished attempt of ours gives way; a finished run, or somebody else's files, never.
 
-
-def run_once(
-    spec: Spec,
-    run: RunDir,
-    *,
-    tick: Tick | None = None,
-    facts: TaskFacts | None = None,
-    since: Since | None = None,
-    warm: Warm | None = None,
-) -> Record:
-    """The record, whatever happened; only an interruption leaves the directory without one.
-
-    `since`: where the run is all that a command does, its wall time begins with the command. `warm`: where ranks may be forked from.
+    It is looked at under the lock: another command may have finished in it since this one was given.
     """
-    check_room(run)
     with held(run):
-        make_room(run)
-        launcher, plan = write_down(spec, run, facts=facts)
-        ended = _supervised(plan, run, spec, tick, warm)
-        return conclude(spec, run, launcher, since.longer(ended) if since else ended)
+        check_folder(run)
+        for path in run.contents():
+            remove_tree(path) if path.is_dir() else remove_file(path)
+        yield
 
 
 def held(run: RunDir) -> contextlib.AbstractContextManager[None]:
     return locked(run.lock, why=f"{run.path}: another paceline run is going on in this folder")
 
 
-def write_down(spec: Spec, run: RunDir, *, facts: TaskFacts | None) -> tuple[Launcher, Plan]:
+def run_here(
+    rendered: RenderedRun, *, tick: Tick | None = None, since: Since | None = None, warm: Warm | None = None
+) -> Record:
+    """The record, whatever happened; only an interruption leaves the directory without one.
+
+    `since`: where the run is all that a command does, its wall time begins with the command. `warm`: where ranks may be forked from.
+    """
+    with claimed(rendered.run):
+        write_down(rendered)
+        ended = _supervised(rendered, tick, warm)
+        return conclude(rendered.spec, rendered.run, rendered.launcher, since.longer(ended) if since else ended)
+
+
+def write_down(rendered: RenderedRun) -> None:
     """Everything the workers read, before any of them is started."""
-    launcher: Launcher = LAUNCHERS.load(spec.launcher)()
-    plan = launcher.plan(spec, run)
+    spec, run, facts = rendered.spec, rendered.run, rendered.facts
     own = task_file(spec.task)
-    write_json(run.plan, plan.plain())
+    write_json(run.plan, rendered.plan.plain())
     write_json(run.fingerprint, take(Path(own[0]).parent if own else Path.cwd()))
     if facts is not None and facts.values == spec.params:  # a study describes its first cell; others have no facts
         write_json(run.facts, facts.plain())
     write_json(run.spec, spec.plain())  # last: machines that help by hand wait for it
-    return launcher, plan
 
 
 def conclude(spec: Spec, run: RunDir, launcher: Launcher, ended: Ended) -> Record:
     """From how it ended to its record: what the ranks wrote, and the launcher's own last words."""
+    # Not before the ranks are started: the classes of a record take time to make.
+    from paceline.records.gather import gather
+    from paceline.records.record import load
+
     logs = [path for path in (run.path / "logs").glob("*.err") if not path.name.startswith("rank_")]
     words = [launcher.last_words(tail(path)) for path in sorted(logs)]
     ended = replace(ended, said=next(filter(None, [ended.said, *words]), None))
     remove_file(run.rendezvous)
-    write_json(run.result, gather(run, spec, ended, fingerprint=read_json(run.fingerprint)))
+    write_json(run.result, gather(run, spec, ended, fingerprint=read_json(run.fingerprint)).plain)
     return load(run.path)
 
 
@@ -121,17 +135,22 @@ def needs_compiler(spec: Spec) -> bool:
     return GRAPHS[spec.graph].needs_compiler
 
 
-def _supervised(plan: Plan, run: RunDir, spec: Spec, tick: Tick | None, warm: Warm | None = None) -> Ended:
+def _supervised(rendered: RenderedRun, tick: Tick | None, warm: Warm | None = None) -> Ended:
     """A run that cannot even be started is a failed run, not the end of a study."""
-    started_t = time.time()
+    started_t, spec = time.time(), rendered.spec
     try:
-        return supervise(plan, run, timeout_s=spec.timeout, tick=tick, warm=warm, graphs=needs_compiler(spec))
+        return supervise(
+            rendered.plan, rendered.run, timeout_s=spec.timeout, tick=tick, warm=warm, graphs=needs_compiler(spec)
+        )
     except RunFailed as error:
         return Ended(started_t, time.time() - started_t, said=failed(error.kind, error.why))
 
 
-def help_out(spec: Spec, run: RunDir, *, tick: Tick | None = None) -> Record:
+def help_out(rendered: RenderedRun, *, tick: Tick | None = None) -> Record:
     """A machine other than the first, where the user starts each by hand: it takes part, and the first one makes the record."""
+    from paceline.records.record import load
+
+    spec, run = rendered.spec, rendered.run
     if run.finished:
         raise BadInput(f"{run.path}: holds a finished run already; choose another --out, or remove it first")
     _wait_for(lambda: _same_spec(run, spec), HELP_S, tick, "waiting for machine 0 to start the same command")
@@ -140,8 +159,7 @@ def help_out(spec: Spec, run: RunDir, *, tick: Tick | None = None) -> Record:
             f"machine 0 did not start this run in {run.path} within {HELP_S:g} s: give the same command there with machine=0, "
             "and --out on a disk that both share"
         )
-    plan = plan_of(spec, run)
-    _supervised(plan, run, spec, tick)
+    _supervised(rendered, tick)
     _wait_for(lambda: run.finished, HELP_S, tick, "waiting for machine 0 to write the record")
     if not run.finished:
         raise RunFailed(f"machine 0 has written no record into {run.path}: it, or the link to it, is down", kind="lost")
@@ -169,33 +187,53 @@ def tail(path: Path, most: int = 65536) -> str:
         return file.read().decode(errors="replace")
 
 
-def describe(
-    task: str, params: dict[str, object], *, data: str | None, seed: int, timeout_s: float, run: RunDir, outline: bool = False,
-    warm: Warm | None = None,
-) -> TaskFacts:  # fmt: skip
-    """What a user's task is, found out by a short process of its own; problems come back as BadInput.
+@dataclass(frozen=True, slots=True)
+class TaskQuestion:
+    """What a short job is to find out: what this task is with these parameters and data.
 
     `outline`: its embedding tables will be cut over ranks, so that nobody, and not this process either, should hold one whole.
+    """
+
+    task: str
+    params: dict[str, object]
+    data: str | None
+    seed: int
+    outline: bool = False
+    timeout_s: float = 0.0
+
+    def plain(self) -> dict[str, object]:
+        return {
+            "schema": 1,
+            "task": self.task,
+            "params": self.params,
+            "data": self.data,
+            "seed": self.seed,
+            "outline": self.outline,
+        }
+
+
+def describe(asked: TaskQuestion, run: RunDir, *, warm: Warm | None = None) -> TaskFacts:
+    """What a user's task is, found out by a short process of its own; problems come back as BadInput.
+
     `warm`: what is imported for it the ranks need not import again.
     """
-    write_json(
-        run.request, {"schema": 1, "task": task, "params": params, "data": data, "seed": seed, "outline": outline}
-    )
-    limit = timeout_s or _DESCRIBE_S
+    write_json(run.request, asked.plain())
+    limit = asked.timeout_s or _DESCRIBE_S
     ended = supervise(describe_plan(run), run, timeout_s=limit, warm=warm)
     if run.facts.exists():
-        found = read_json(run.facts)
-        if "problems" in found:
-            raise BadInput(found["problems"])
-        return TaskFacts.load(found)
+        facts = read_json(run.facts)
+        if "problems" in facts:
+            raise BadInput(facts["problems"])
+        return TaskFacts.load(facts)
     if ended.timeout_s is not None:
         raise BadInput(
-            f"{task}: did not say what it is within {limit:g} s (its import, model() or data hangs); ended by us"
+            f"{asked.task}: did not say what it is within {limit:g} s (its import, model() or data hangs); ended by us"
         )
     code = ended.exits[0].code
     if code < 0:
-        raise BadInput(f"{task}: {by_signal('the process that imported it', code).why}")
+        raise BadInput(f"{asked.task}: {by_signal('the process that imported it', code).why}")
     last = tail(run.log("describe", "err")).strip().splitlines()[-1:]
     raise RunFailed(
-        f"{task}: the process that imported it left with exit code {code}{': ' + last[0] if last else ''}", kind="exit"
+        f"{asked.task}: the process that imported it left with exit code {code}{': ' + last[0] if last else ''}",
+        kind="exit",
     )

@@ -52,11 +52,11 @@ def _folder(label: str, asked: Mapping[str, Any]) -> str:
 
 
 def _find(cells: list[CellPlan], wanted: Mapping[str, Any], what: str) -> str:
-    found = [cell.label for cell in cells if matches(cell.settings, wanted)]
-    if len(found) != 1:
-        said = "no cell is" if not found else f"{len(found)} cells are"
+    labels = [cell.label for cell in cells if matches(cell.settings, wanted)]
+    if len(labels) != 1:
+        said = "no cell is" if not labels else f"{len(labels)} cells are"
         raise BadInput(f"{what} {dict(wanted)}: {said} like that (cells: {'; '.join(cell.label for cell in cells)})")
-    return found[0]
+    return labels[0]
 
 
 def expand(
@@ -122,14 +122,14 @@ def _reference(file: StudyFile, cell: Mapping[str, Any]) -> dict[str, float]:
 
 def _conclusions(file: StudyFile, cells: list[CellPlan]) -> list[records.Conclusion]:
     """A conclusion about a cell that this matrix has not got cannot be judged, and is left out."""
-    found: list[records.Conclusion] = []
+    conclusions: list[records.Conclusion] = []
     for said in file.reference.conclusions if file.reference else []:
         labels = [[c.label for c in cells if matches(c.settings, wanted)] for wanted in (said.baseline, said.candidate)]
         if all(len(names) == 1 for names in labels):
-            found.append(
+            conclusions.append(
                 records.Conclusion(
                     claim=said.claim, metric=said.metric, says=said.says, note=said.note,
                     baseline=labels[0][0], candidate=labels[1][0],
                 )
             )  # fmt: skip
-    return found
+    return conclusions

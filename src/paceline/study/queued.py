@@ -1,12 +1,12 @@
-"""Runs that wait in a Slurm queue: submitted, attended, picked up later, by any command: the run's folder holds the job's number."""
+"""Runs that wait in a Slurm queue: submitted, waited for, or picked up later by any command: a run's folder holds its job's number."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from paceline.base.errors import BadInput, RunFailed
 from paceline.base.files import read_json, remove_file, write_json, write_text
@@ -17,23 +17,14 @@ from paceline.launch.slurm.launchers import job_name
 from paceline.launch.slurm.script import Section, render
 from paceline.launch.slurm.wait import WaitedJob
 from paceline.launch.supervise import Tick
-from paceline.launch.warm import Warm
-from paceline.records.facts import TaskFacts
-from paceline.records.gather import Ended
+from paceline.records.judge import Ended
 from paceline.records.layout import RunDir
 from paceline.records.outcome import failed
-from paceline.records.record import Record, load
 from paceline.spec.run import Spec
-from paceline.study.execute import Since, check_room, conclude, held, help_out, make_room, run_once, write_down
+from paceline.study.execute import RenderedRun, claimed, conclude, held, write_down
 
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """One run to submit."""
-
-    spec: Spec
-    run: RunDir
-    facts: TaskFacts | None = None
+if TYPE_CHECKING:
+    from paceline.records.record import Record
 
 
 def waits_for(run: RunDir, spec: Spec) -> bool:
@@ -45,48 +36,49 @@ def number_of(run: RunDir) -> int:
     return int(read_json(run.job("job.json"))["job"])
 
 
-def submit(submissions: Sequence[Submission], *, after: int | None = None) -> int | None:
+def submit(runs: Sequence[RenderedRun], *, after: int | None = None) -> int | None:
     """One job for these runs, in this order; its number. None when sbatch refused it: then every run has a record that says so.
 
     The folders are ours until the job's number is in them: a second command would clear them under the job.
     """
     with contextlib.ExitStack() as stack:
-        for submission in submissions:
-            check_room(submission.run)
-            stack.enter_context(held(submission.run))
-            make_room(submission.run)
-            write_down(submission.spec, submission.run, facts=submission.facts)
-            write_text(submission.run.log("preflight", "err"), "")  # the job's shell needs the folders to be there
-        first = submissions[0].run
-        write_text(first.job("script.sh"), _script(submissions))
+        for rendered in runs:
+            stack.enter_context(claimed(rendered.run))
+            write_down(rendered)
+            write_text(rendered.run.log("preflight", "err"), "")  # the job's shell needs the folders to be there
+        first = runs[0].run
+        write_text(first.job("script.sh"), _script(runs))
         submitted_t = time.time()
         try:
             with uninterrupted():
                 job = queue.submit(first.job("script.sh"), log=first.job("job.log"), after=after)
-                _note(submissions, job, submitted_t)
+                _note(runs, job, submitted_t)
         except RunFailed as error:
-            for submission in submissions:
-                said = Ended(submitted_t, 0.0, said=failed(error.kind, error.why))
-                conclude(submission.spec, submission.run, LAUNCHERS.load(submission.spec.launcher)(), said)
+            for rendered in runs:
+                ended = Ended(submitted_t, 0.0, said=failed(error.kind, error.why))
+                conclude(rendered.spec, rendered.run, rendered.launcher, ended)
             return None
     return job
 
 
-def _note(submissions: Sequence[Submission], job: int, submitted_t: float) -> None:
+def _note(runs: Sequence[RenderedRun], job: int, submitted_t: float) -> None:
     """In each folder: the job, and the other runs in it, in order."""
-    together = [str(submission.run.path) for submission in submissions]
-    for submission in submissions:
+    together = [str(rendered.run.path) for rendered in runs]
+    for rendered in runs:
         write_json(
-            submission.run.job("job.json"), {"schema": 1, "job": job, "submitted_t": submitted_t, "runs": together}
+            rendered.run.job("job.json"), {"schema": 1, "job": job, "submitted_t": submitted_t, "runs": together}
         )
 
 
-def _script(submissions: Sequence[Submission]) -> str:
+def _script(runs: Sequence[RenderedRun]) -> str:
+    """Of one run the one in its plan; of several a section each."""
+    if len(runs) == 1 and runs[0].plan.script is not None:
+        return runs[0].plan.script
+    launchers: list[Any] = [rendered.launcher for rendered in runs]
     sections: list[Section] = [
-        LAUNCHERS.load(submission.spec.launcher)().section(submission.spec, submission.run)
-        for submission in submissions
+        launcher.section(rendered.spec, rendered.run) for launcher, rendered in zip(launchers, runs, strict=True)
     ]
-    return render(sections, name=job_name(submissions[0].spec.task))
+    return render(sections, name=job_name(runs[0].spec.task))
 
 
 def _together(run: RunDir) -> list[RunDir]:
@@ -136,7 +128,7 @@ def cancel(run: RunDir) -> None:
 
 def pick_up(root: Path) -> list[Record]:
     """The records of submitted runs below `root` whose jobs are over by now: nobody need have waited for them."""
-    found: list[Record] = []
+    records: list[Record] = []
     over: dict[int, bool] = {}
     for note in sorted(root.rglob("job/job.json")):
         run = RunDir(note.parent.parent)
@@ -146,8 +138,8 @@ def pick_up(root: Path) -> list[Record]:
         if run.job("ended").exists() or over.setdefault(number, queue.state(number).over):
             with contextlib.suppress(BadInput), held(run):  # held by another command: that one makes the record
                 if run.submitted:
-                    found.append(_concluded(_waited_job(run)))
-    return found
+                    records.append(_concluded(_waited_job(run)))
+    return records
 
 
 def waiting(run: RunDir) -> str:
@@ -156,22 +148,3 @@ def waiting(run: RunDir) -> str:
     state = queue.state(number)
     why = f" ({state.reason})" if state.reason else ""
     return f"job {number} is {state.word}{why}; there is nothing to report yet"
-
-
-def once(
-    spec: Spec,
-    run: RunDir,
-    *,
-    tick: Tick | None = None,
-    facts: TaskFacts | None = None,
-    since: Since | None = None,
-    warm: Warm | None = None,
-) -> Record:
-    """One run to its record, wherever it runs: in a job, as one machine of several, or here."""
-    if spec.in_queue:
-        if not waits_for(run, spec) and submit([Submission(spec, run, facts)]) is None:
-            return load(run.path)
-        return wait(run, tick=tick)
-    if spec.machine:
-        return help_out(spec, run, tick=tick)
-    return run_once(spec, run, tick=tick, facts=facts, since=since, warm=warm)

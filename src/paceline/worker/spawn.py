@@ -11,7 +11,7 @@ from torch.multiprocessing.spawn import ProcessExitedException
 from paceline.base.files import read_json
 from paceline.base.lifeline import die_with_parent
 from paceline.records.events import Broke, EventLog
-from paceline.records.gather import by_signal
+from paceline.records.judge import by_signal
 from paceline.records.layout import RunDir
 from paceline.spec.run import Spec
 from paceline.worker.measure.clock import wall

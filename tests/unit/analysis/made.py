@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.records.record import Record
+from paceline.records.record import Record, parse
 from paceline.records.split import TRAINING
 from paceline.records.study import CellPlan, CellRecord, Conclusion, StudyPlan, StudyRecord
 
@@ -29,7 +29,7 @@ def run(training_s: float, *, accuracy: float | None = 0.9, seed: int = 0, **cha
             "versions": {"torch": "2.11"}, "git": {"commit": "c" * 40, "changed": False},
         },
     }  # fmt: skip
-    return Record({**plain, **changes})
+    return parse({**plain, **changes})
 
 
 def parted(*ranks: Mapping[str, float | None], samples: int = 1000, **changes: Any) -> Record:
@@ -59,7 +59,7 @@ def profiled(data_share: float, types: Mapping[str, float], *, seed: int = 0, **
     nothing = dict.fromkeys(("train", "test", "score", "time", "throughput", "steady", "memory", "energy", "cost"))
     ranks = [{"rank": 0, "host": "node0", "train": None, "test": None, "time": None, "late": None, "hidden_s": None}]
     changes["spec"] = {"profile": "inference", **changes.pop("spec", {})}
-    return Record(
+    return parse(
         {**run(1.0, seed=seed, **changes).plain, **nothing, "ranks": ranks, "profile": {"by_name": {}, **profile}}
     )
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from paceline.analysis.attribution import causes, cell_bound, cell_stragglers, cost, training_means
-from paceline.analysis.study import findings
-from paceline.records.record import Record
+from paceline.commands.report import findings
+from paceline.records.record import Record, parse
+from paceline.report.words.held_back import straggler
 from unit.analysis.made import cell, parted, run, study
 
 HUNGRY = {"data": 6.0, "forward": 2.0, "backward": 2.0}
@@ -46,13 +47,13 @@ def test_a_straggler_of_most_runs_is_named_with_its_delay() -> None:
     (found,) = cell_stragglers([_late(1, lag_s=s) for s in (1.9, 2.0, 2.1)])
     assert (found.rank, found.host, found.runs) == (1, "node1", 3)
     assert found.lag_s.mean == pytest.approx(0.02) and found.lag_s.low is not None and found.lag_s.low < 0.02
-    assert found.words.startswith("rank 1 on node1 came 20 ms [")
-    assert found.words.endswith("of the steps (n = 3)")
+    assert straggler(found).startswith("rank 1 on node1 came 20 ms [")
+    assert straggler(found).endswith("of the steps (n = 3)")
 
 
 def test_the_figures_of_a_straggler_are_over_all_runs() -> None:
     (found,) = cell_stragglers([_late(1), _late(1), _late(1, last=50, lag_s=0.0)])
-    assert found.lag_s.mean == pytest.approx((0.02 + 0.02 + 0) / 3) and "by the rule in 2 of 3 runs" in found.words
+    assert found.lag_s.mean == pytest.approx((0.02 + 0.02 + 0) / 3) and "by the rule in 2 of 3 runs" in straggler(found)
 
 
 def test_now_one_rank_and_now_the_other_is_no_straggler() -> None:
@@ -62,14 +63,14 @@ def test_now_one_rank_and_now_the_other_is_no_straggler() -> None:
 def test_one_run_has_a_straggler_without_an_interval() -> None:
     (found,) = cell_stragglers([_late(1)])
     assert (
-        "came 20 ms a step after the others, and last in 95 % of the steps (n = 1)" in found.words
+        "came 20 ms a step after the others, and last in 95 % of the steps (n = 1)" in straggler(found)
         and found.lag_s.low is None
     )
 
 
 @pytest.mark.parametrize("samples", [0, None])
 def test_no_samples_no_cost(samples: int | None) -> None:
-    assert cost(Record({**parted(BUSY).plain, "samples": samples})) is None
+    assert cost(parse({**parted(BUSY).plain, "samples": samples})) is None
     assert cost(parted(BUSY, samples=100)) == pytest.approx(
         {"data": 0.01, "forward": 0.05, "backward": 0.04, "other": 0}
     )

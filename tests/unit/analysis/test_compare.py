@@ -8,9 +8,11 @@ import pytest
 
 from paceline.analysis import metrics
 from paceline.analysis.compare import Question, compare
-from paceline.analysis.study import findings
-from paceline.records.findings import Comparison, Metric
+from paceline.commands.report import findings
+from paceline.records.findings import Metric
 from paceline.records.study import CellRecord
+from paceline.report.words.spoken import SpokenComparison
+from paceline.report.words.study import spoken_comparison
 from unit.analysis.made import SHAKE, cell, run, study, timed
 
 
@@ -19,9 +21,10 @@ def _metric(name: str, *cells: CellRecord) -> Metric:
     return next(m for m in metrics.table(records) if m.name == name)
 
 
-def _one(baseline: CellRecord, candidate: CellRecord, metric: str = "time.training_s") -> Comparison:
-    (found,) = compare([Question(_metric(metric, baseline, candidate), baseline, candidate)])
-    return found
+def _one(baseline: CellRecord, candidate: CellRecord, metric: str = "time.training_s") -> SpokenComparison:
+    asked = _metric(metric, baseline, candidate)
+    (found,) = compare([Question(asked, baseline, candidate)])
+    return spoken_comparison(found, asked)
 
 
 def test_faster_and_slower() -> None:
@@ -117,7 +120,7 @@ def test_many_comparisons_are_paid_for() -> None:
     (alone,) = compare([Question(metric, base, real)])
     assert alone.verdict == "faster" and alone.p is not None and alone.p > 0.005
     others = [noisy(f"null{i}", 1.0, seed=i) for i in range(11)]
-    among = compare([Question(metric, base, c) for c in (real, *others)])[0]
+    among = spoken_comparison(compare([Question(metric, base, c) for c in (real, *others)])[0], metric)
     assert among.p is not None and among.p > 0.05
     assert among.verdict == "no difference shown" and "all comparisons" in among.why
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.analysis.study import findings
+from paceline.commands.report import findings
 from paceline.records.study import CellRecord
 from unit.analysis.made import SHAKE, broken, cell, claim, profiled, run, study, timed
 

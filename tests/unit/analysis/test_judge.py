@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.analysis.study import findings
-from paceline.records.findings import Judged
+from paceline.commands.report import findings
 from paceline.records.study import CellRecord
+from paceline.report.words.spoken import SpokenJudged
 from unit.analysis.made import broken, cell, claim, study, timed
 
 
-def _judged(a: CellRecord, b: CellRecord, metric: str, says: str, **plan: object) -> Judged:
+def _judged(a: CellRecord, b: CellRecord, metric: str, says: str, **plan: object) -> SpokenJudged:
     (found,) = findings(study(a, b, conclusions=[claim(metric, says)], **plan)).judged
     return found
 

@@ -1,4 +1,4 @@
-"""Why not twice as fast? Missing time with answers computed by hand, and the sentence that may be said of it."""
+"""Why not twice as fast? SpokenMissing time with answers computed by hand, and the sentence that may be said of it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.analysis.attribution import cost, shares
-from paceline.analysis.study import findings
-from paceline.records.findings import Missing, StudyFindings
-from paceline.records.record import Record
+from paceline.commands.report import findings
+from paceline.records.record import parse
 from paceline.records.split import TRAINING
 from paceline.records.study import CellRecord
+from paceline.report.words.spoken import SpokenMissing, SpokenStudy
 from unit.analysis.made import SHAKE, cell, parted, study
 
 Parts = Mapping[str, float]
@@ -33,16 +33,16 @@ def _cell(on: str, *ranks: Parts, n: int = 5, shake: Sequence[float] = SHAKE, **
     return cell(on, runs, settings={"on": on}, planned=planned)
 
 
-def _found(*cells: CellRecord) -> StudyFindings:
+def _found(*cells: CellRecord) -> SpokenStudy:
     return findings(study(*cells, swept=["on"]))
 
 
-def _missing(*cells: CellRecord) -> Missing:
+def _missing(*cells: CellRecord) -> SpokenMissing:
     (row,) = _found(*cells).missing
     return row
 
 
-def _means(row: Missing) -> dict[str, float]:
+def _means(row: SpokenMissing) -> dict[str, float]:
     return {name: share.mean for name, share in row.parts.items()}
 
 
@@ -228,7 +228,7 @@ def test_a_slow_rank_is_a_cause_of_its_own() -> None:
 def test_a_smaller_topology_is_not_asked_and_no_parts_give_no_answer() -> None:
     one, two = {"forward": 10.0}, {"forward": 6.0, "transfer": 1.0}
     assert _found(_cell("1x2", two, two), _cell("1x1", one)).missing == ()
-    bare = [Record({**record.plain, "ranks": []}) for _, record in _cell("1x2", two, two).records]
+    bare = [parse({**record.plain, "ranks": []}) for _, record in _cell("1x2", two, two).records]
     found = _found(_cell("1x1", one), cell("1x2", bare, settings={"on": "1x2"}))
     assert found.missing == () and len(found.scaling) == 2
 

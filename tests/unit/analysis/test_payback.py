@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from paceline.analysis.study import findings
-from paceline.records.findings import Payback, StudyFindings
+from paceline.commands.report import findings
 from paceline.records.study import CellRecord
 from paceline.report import markdown, plain
+from paceline.report.words.spoken import SpokenPayback, SpokenStudy
 from unit.analysis.made import SHAKE, cell, run, study
 
 BATCH, STEPS = 10, 1000
@@ -39,11 +39,11 @@ def _cell(
     return cell(f"graph={graph}", runs, settings={"graph": graph})
 
 
-def _found(*cells: CellRecord) -> StudyFindings:
+def _found(*cells: CellRecord) -> SpokenStudy:
     return findings(study(*cells, swept=["graph"]))
 
 
-def _row(*cells: CellRecord) -> Payback:
+def _row(*cells: CellRecord) -> SpokenPayback:
     (row,) = _found(*cells).payback
     return row
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from paceline.analysis.metrics import table
-from paceline.records.record import Record
+from paceline.records.record import Record, parse
 
 NO_RUN: dict[str, Any] = dict.fromkeys(("train", "test", "score", "time", "throughput", "memory"))
 
@@ -13,7 +13,7 @@ NO_RUN: dict[str, Any] = dict.fromkeys(("train", "test", "score", "time", "throu
 def profiled(*types: str) -> Record:
     modules = {name: {"forward_s": 0.5, "calls": 2} for name in types}
     seen = {"clean": {"data_share": 0.25}, "types": modules, "by_name": {"net.act": {"forward_s": 0.1}}}
-    return Record({**NO_RUN, "spec": {"profile": "inference"}, "profile": seen, "took_s": 9.0})
+    return parse({**NO_RUN, "spec": {"profile": "inference"}, "profile": seen, "took_s": 9.0})
 
 
 def test_every_type_of_any_run_and_the_share() -> None:
@@ -35,5 +35,5 @@ def test_what_a_report_quotes_comes_first() -> None:
 
 
 def test_runs_that_trained_offer_none_of_it() -> None:
-    plain = Record({"train": {}, "test": {"loss": 1.0}, "score": None, "time": {"training_s": 1.0}, "profile": None})
+    plain = parse({"train": {}, "test": {"loss": 1.0}, "score": None, "time": {"training_s": 1.0}, "profile": None})
     assert [metric.name for metric in table([plain])] == ["time.training_s", "test.loss"]

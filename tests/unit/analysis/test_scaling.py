@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paceline.analysis.study import findings
+from paceline.commands.report import findings
 from paceline.records.study import CellRecord
 from unit.analysis.made import study, timed
 

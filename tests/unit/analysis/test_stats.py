@@ -13,14 +13,14 @@ from paceline.analysis import stats
 def test_interval_by_hand() -> None:
     # mean 12, s = 2, t(0.975, 2 df) = 4.302653; half = 4.302653 * 2 / sqrt(3)
     found = stats.interval([10.0, 12.0, 14.0])
-    assert found.mean == 12 and found.spread == 2 and found.n == 3
+    assert found.mean == 12 and found.std == 2 and found.n == 3
     assert found.low == pytest.approx(12 - 4.302653 * 2 / math.sqrt(3), abs=1e-5)
     assert found.high == pytest.approx(12 + 4.302653 * 2 / math.sqrt(3), abs=1e-5)
 
 
 def test_one_value_has_no_interval() -> None:
     found = stats.interval([3.0])
-    assert (found.mean, found.low, found.high, found.spread, found.n) == (3.0, None, None, None, 1)
+    assert (found.mean, found.low, found.high, found.std, found.n) == (3.0, None, None, None, 1)
 
 
 def test_paired_difference_by_hand() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paceline.analysis.study import findings
+from paceline.commands.report import findings
 from unit.analysis.made import broken, cell, run, study, timed
 
 

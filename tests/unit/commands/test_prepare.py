@@ -13,6 +13,7 @@ from paceline.commands.study import _expand
 from paceline.records.facts import DataFacts, TaskFacts
 from paceline.spec.host import Host
 from paceline.spec.study import StudyFile
+from paceline.study.execute import TaskQuestion
 
 HOPPER = Host(8, 16 << 30, 1, "2.13.0", packages=frozenset({"torchao"}))
 DATA = DataFacts("tensors", 10)
@@ -24,11 +25,11 @@ def descriptions(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """A machine with a new GPU, and a describe job that only notes what it was asked."""
     made: list[dict[str, Any]] = []
 
-    def describe(task: str, params: dict[str, Any], **_more: Any) -> TaskFacts:
-        made.append(params)
-        if params.get("hidden") == 7:
+    def describe(asked: TaskQuestion, *_run: Any, **_warm: Any) -> TaskFacts:
+        made.append(asked.params)
+        if asked.params.get("hidden") == 7:
             raise RunFailed("features: the process that imported it left with exit code 1", kind="exit")
-        layers = [{"name": "x", "type": "Linear", "shapes": [shape]} for shape in LAYERS[task]]
+        layers = [{"name": "x", "type": "Linear", "shapes": [shape]} for shape in LAYERS[asked.task]]
         return TaskFacts((), {}, {}, True, DATA, DATA, 1, True, None, layers, capability=(9, 0))
 
     monkeypatch.setattr("paceline.commands.prepare.describe", describe)

@@ -10,7 +10,7 @@ import pytest
 from paceline.base.errors import BadInput
 from paceline.commands.prepare import prepare
 from paceline.commands.trial import MOST_STEPS, _best, _tried, chosen, ways  # pyright: ignore[reportPrivateUsage]
-from paceline.records.record import Record
+from paceline.records.record import Record, parse
 from paceline.spec.run import Spec
 
 EAGER = Spec(task="features", batch=100, epochs=10, device="cpu", threads=1, weight_decay=0.0, graph_of="model")
@@ -28,10 +28,10 @@ class Runs:
         self.asked.append(spec)
         found = self.figures[spec.graph, spec.kernel]
         if isinstance(found, str):
-            return Record({"outcome": "failed", "why": found})
+            return parse({"outcome": "failed", "why": found})
         step_s, compile_s = found
         graph = None if spec.graph == "eager" else {"compile_s": compile_s}
-        return Record({"outcome": "completed", "throughput": 100 / step_s, "graph": graph, "train": {"of": 60_000}})
+        return parse({"outcome": "completed", "throughput": 100 / step_s, "graph": graph, "train": {"of": 60_000}})
 
 
 def test_a_long_run_is_compiled_and_a_short_one_is_not() -> None:
@@ -60,7 +60,7 @@ def test_a_short_run_says_nothing_about_a_long_one(monkeypatch: pytest.MonkeyPat
     runs = Runs(
         {("eager", "torch"): (0.0005, 0.0), ("eager", "fused"): (0.0004, 0.0), ("compile", "torch"): (0.0001, 8.0)}
     )
-    monkeypatch.setattr("paceline.commands.trial.once", lambda spec, run, warm: runs(spec, ""))
+    monkeypatch.setattr("paceline.commands.trial.run_to_record", lambda rendered, warm: runs(rendered.spec, ""))
     kernel = EAGER.model_copy(update={"kernel": "fused"})
     short, _ = chosen(EAGER, [kernel, STEP], warm=None, host="here")
     assert short.kernel == "fused" and short.graph == "eager", "another kernel needs nothing to be compiled anew"
@@ -105,7 +105,7 @@ def test_the_ways_there_are() -> None:
 def test_a_figure_that_is_kept_is_used_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setenv("PACELINE_CACHE", str(tmp_path))
     runs = Runs({("eager", "torch"): (0.001, 0.0), ("compile", "torch"): (0.0004, 8.0)})
-    monkeypatch.setattr("paceline.commands.trial.once", lambda spec, run, warm: runs(spec, ""))
+    monkeypatch.setattr("paceline.commands.trial.run_to_record", lambda rendered, warm: runs(rendered.spec, ""))
     long = EAGER.model_copy(update={"epochs": 100})
     first, _ = chosen(long, [STEP], warm=None, host="here")
     again, why = chosen(EAGER.model_copy(update={"seed": 7}), [STEP], warm=None, host="here")

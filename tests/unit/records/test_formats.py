@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from paceline.analysis.study import findings
-from paceline.records.formats import flowed, left_out
+from paceline.commands.report import findings
+from paceline.records.applied import left_out, number_formats
 from paceline.records.record import Record
-from paceline.report.run import facts
+from paceline.report.words.formats import flowed
+from paceline.report.words.run import facts
 from unit.analysis.made import cell, run, study
 
 HALF = {"dtypes": {"parameters": ["float32"], "compute": ["float16", "float32"]}}
@@ -29,7 +30,7 @@ def record(**applied: Any) -> Record:
     ],
 )
 def test_updates_left_out(applied: dict[str, Any], counts: tuple[int, int]) -> None:
-    assert left_out(record(**applied)) == counts
+    assert left_out(record(**applied).applied) == counts
     said = dict(facts(record(**applied))).get("fp16")
     assert said == (
         f"{counts[0]} of {counts[1]} updates were left out, because their gradients were not finite in fp16"
@@ -40,15 +41,21 @@ def test_updates_left_out(applied: dict[str, Any], counts: tuple[int, int]) -> N
 
 def test_a_run_that_never_said_a_word_has_nothing_to_tell() -> None:
     broken = run(1.0, applied=None)
-    assert left_out(broken) == (0, 0) and flowed(broken) is None
+    assert left_out(broken.applied) == (0, 0) and number_formats(broken.applied) is None
+
+
+def _flowed(told: Record) -> str:
+    formats = number_formats(told.applied)
+    assert formats is not None
+    return flowed(formats)
 
 
 def test_what_flowed() -> None:
-    assert flowed(record(**HALF)) == "weights float32, layers gave float16 and float32"
+    assert _flowed(record(**HALF)) == "weights float32, layers gave float16 and float32"
     tf32 = record(dtypes={"parameters": ["float32"]}, tf32={"matmul": True, "convolution": True})
-    assert flowed(tf32) == "weights float32, products rounded to TF32"
+    assert _flowed(tf32) == "weights float32, products rounded to TF32"
     fp8 = record(dtypes={"parameters": ["float32"]}, fp8={"linear_layers": 2, "converted": 1, "ran": 1, "share": 0.5})
-    assert flowed(fp8) == "weights float32, 1 of 2 linear layers in fp8"
+    assert _flowed(fp8) == "weights float32, 1 of 2 linear layers in fp8"
 
 
 def test_a_study_says_both() -> None:

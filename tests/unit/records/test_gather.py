@@ -43,7 +43,7 @@ def judged(tmp_path: Path, lasts: list[object], ended: Ended, **more: Any) -> di
     run = RunDir(tmp_path)
     for rank, last in enumerate(lasts):
         write(run, rank, last=last, **more)
-    return gather(run, SPEC, ended, fingerprint={})
+    return gather(run, SPEC, ended, fingerprint={}).plain
 
 
 def ended(*codes: int, ours: bool = False, **more: Any) -> Ended:
@@ -98,7 +98,7 @@ def test_ranks_that_trained_different_models_fail(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     write(run, 0, last="finished", digest="aa")
     write(run, 1, last="finished", digest="bb")
-    found = gather(run, SPEC, ended(0, 0), fingerprint={})
+    found = gather(run, SPEC, ended(0, 0), fingerprint={}).plain
     assert found["kind"] == "mismatch" and "different weights" in found["why"]
 
 

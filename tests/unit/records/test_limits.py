@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from paceline.records.limits import bound, lateness, mean_hidden, mean_parts, step_shares, stragglers, training_parts
-from paceline.records.record import Record
+from paceline.records.record import Record, parse
+from paceline.report.words.held_back import bound_name
 from unit.analysis.made import parted, run
 
 # 8 s of training each; rank 1 computes 2 s longer, and rank 0 waits for it.
@@ -47,7 +48,7 @@ def test_what_the_parts_leave_of_the_training_time_is_other() -> None:
     [
         run(8.0),  # no ranks at all
         parted(FAST, {}, training_s=8.0),  # a rank that has not told
-        Record({**parted(FAST, SLOW).plain, "time": None}),  # a profile
+        parse({**parted(FAST, SLOW).plain, "time": None}),  # a profile
     ],
 )
 def test_where_parts_are_missing_nothing_is_made_up(record: Record) -> None:
@@ -79,13 +80,13 @@ def test_shares_are_of_the_steps_without_evaluation_and_logging() -> None:
 def test_the_largest_group_is_what_a_run_is_bound_by(seconds: dict[str, float | None], name: str) -> None:
     small = {"data": 0.1, "forward": 0.2, "waiting": 0.1, "transfer": 0.1, "logging": 0.1}
     found = bound(parted({**small, **seconds}, {**small, **seconds}))
-    assert found is not None and found.name == name
+    assert found is not None and bound_name(found.group) == name
 
 
 def test_many_parts_of_computing_are_one_group() -> None:
     """No single part is larger than data, but computing is: the run is not called input-bound."""
     found = bound(parted({"data": 3.0, "forward": 2.0, "backward": 2.0, "optimizer": 1.0}))
-    assert found is not None and found.name == "compute-bound" and found.share == pytest.approx(5 / 8)
+    assert found is not None and bound_name(found.group) == "compute-bound" and found.share == pytest.approx(5 / 8)
 
 
 def test_a_tie_is_no_answer() -> None:

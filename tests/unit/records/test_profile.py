@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from paceline.base.files import write_json
+from paceline.records.gather import filed
 from paceline.records.layout import RunDir
-from paceline.records.profile import filed, seen, took_s
-from paceline.records.record import Record
+from paceline.records.record import parse
 
 
 def document(profile: str) -> dict[str, Any]:
@@ -20,6 +20,9 @@ def document(profile: str) -> dict[str, Any]:
         "energy": {"joules": 1.0}, "cost": {"total": 2.0}, "weights": None, "weights_hash": "", "history": [{"epoch": 0}],
         "ranks": [{"rank": 0, "host": "a", "time": {"startup": 1.0}, "rss_bytes": 9}],
     }  # fmt: skip
+
+
+COUNTS = ("schema", "restarts")  # no figures of a run
 
 
 def numbers(value: Any) -> list[float]:
@@ -32,24 +35,28 @@ def numbers(value: Any) -> list[float]:
 
 def test_a_run_that_trained_has_no_profile_and_keeps_all_else(tmp_path: Path) -> None:
     before = document("none")
-    assert filed(before, RunDir(tmp_path)) == {**before, "profile": None}
-    assert took_s(Record(filed(before, RunDir(tmp_path)))) == 5.0
+    record = filed(parse(before), RunDir(tmp_path))
+    assert record.profile is None and record.plain == before
+    assert record.duration_s == 5.0
 
 
 def test_a_profile_keeps_no_timing(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     write_json(run.profile, {"types": {}})
-    record = Record(filed(document("training"), run))
-    assert seen(record) == {"types": {}}
-    assert record.time == record.test == record.train == {}
-    assert record["ranks"] == [{"rank": 0, "host": "a", "time": None, "rss_bytes": None}]
-    assert numbers({name: value for name, value in record.plain.items() if name not in ("took_s", "ranks")}) == []
-    assert took_s(record) == 5.0, "known to whoever plans the rest of a study"
+    record = filed(parse(document("training")), run)
+    assert record["profile"] == {"types": {}}
+    assert record.time is None and record.test == record.train == {}
+    (rank,) = record["ranks"]
+    assert {name: value for name, value in rank.items() if value is not None} == {"rank": 0, "host": "a"}
+    assert (
+        numbers({name: value for name, value in record.plain.items() if name not in ("took_s", "ranks", *COUNTS)}) == []
+    )
+    assert record.duration_s == 5.0, "known to whoever plans the rest of a study"
 
 
 def test_a_profile_that_failed_has_seen_nothing(tmp_path: Path) -> None:
-    record = Record(filed(document("inference"), RunDir(tmp_path)))
-    assert seen(record) is None and record.time == {} and took_s(record) == 5.0
+    record = filed(parse(document("inference")), RunDir(tmp_path))
+    assert record.profile is None and record.time is None and record.duration_s == 5.0
 
 
 @pytest.mark.parametrize(
@@ -63,7 +70,7 @@ def test_a_profile_that_failed_has_seen_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_a_name_may_hold_dots(name: str, value: float | None) -> None:
-    record = Record({"by": {"layers.0": {"s": 1.0}, "layers.0.conv": {"s": 2.0}}, "test": {"f1.macro": 0.5}})
+    record = parse({"by": {"layers.0": {"s": 1.0}, "layers.0.conv": {"s": 2.0}}, "test": {"f1.macro": 0.5}})
     assert record.metric(name) == value
 
 

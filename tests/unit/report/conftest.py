@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from paceline.analysis.study import findings
-from paceline.records.findings import StudyFindings
+from paceline.commands.report import findings
 from paceline.records.study import StudyRecord
+from paceline.report.words.spoken import SpokenStudy
 from unit.report import synthetic
 
 
@@ -19,5 +19,5 @@ def scaling(tmp_path_factory: pytest.TempPathFactory) -> StudyRecord:
 
 
 @pytest.fixture(scope="session")
-def found(scaling: StudyRecord) -> StudyFindings:
+def found(scaling: StudyRecord) -> SpokenStudy:
     return findings(scaling)

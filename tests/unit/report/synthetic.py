@@ -169,7 +169,7 @@ def _write_run(study: Study, cell: Cell, spec: Spec, run: RunDir, repeat: int, b
         types = {"Linear": {"forward_s": training_s, "calls": 10}}
         write_json(run.profile, {"schema": 1, "clean": share, "types": types, "by_name": {}})
     record = gather(run, spec, Ended(START_T, training_s + 2.5), fingerprint=FINGERPRINT)
-    write_json(run.result, record)
+    write_json(run.result, record.plain)
 
 
 def write(study: Study, path: Path) -> StudyRecord:

@@ -7,8 +7,8 @@ import doctest
 import pytest
 
 from paceline.records.findings import Comparison, Interval, Metric
-from paceline.report import format as show
 from paceline.report import series
+from paceline.report.words import numbers as show
 
 ACCURACY = Metric("test.accuracy", "test accuracy", "fraction", "higher", "difference", 0.002)
 
@@ -47,7 +47,7 @@ def test_one_value_has_no_interval() -> None:
 
 
 def _comparison(kind: str, value: float | None, low: float | None, high: float | None) -> Comparison:
-    return Comparison("m", "a", "b", kind, value, low, high, 5, 0.01, True, "better")  # type: ignore[arg-type]
+    return Comparison("m", "a", "b", kind, value, low, high, 5, 0.01, True, "better", "shown")  # type: ignore[arg-type]
 
 
 def test_effects() -> None:

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from paceline.analysis.study import findings
-from paceline.records.findings import StudyFindings
+from paceline.commands.report import findings
 from paceline.records.study import StudyRecord, loose_study
 from paceline.report import charts, html
+from paceline.report.words.spoken import SpokenStudy
 from unit.report import synthetic
 
 
 @pytest.fixture(scope="module")
-def page(found: StudyFindings, scaling: StudyRecord) -> str:
+def page(found: SpokenStudy, scaling: StudyRecord) -> str:
     return html.render(found, scaling)
 
 
@@ -55,7 +55,7 @@ def test_nothing_is_loaded_from_outside(page: str) -> None:
     assert len(page.encode()) < 1_500_000
 
 
-def test_curves_hold_every_run_and_every_rank(found: StudyFindings, scaling: StudyRecord) -> None:
+def test_curves_hold_every_run_and_every_rank(found: SpokenStudy, scaling: StudyRecord) -> None:
     shown = charts.gallery(found, scaling)
     epochs = shown.datasets["epochs"]
     assert len([row for row in epochs if row["split"] == "test"]) == 19  # completed runs
@@ -74,18 +74,18 @@ def _rows(chart: charts.Chart, field: str) -> list[dict[str, Any]]:
     return [row for rows in told for row in rows if field in row]
 
 
-def _chart(found: StudyFindings, study: StudyRecord, name: str) -> charts.Chart:
+def _chart(found: SpokenStudy, study: StudyRecord, name: str) -> charts.Chart:
     return next(chart for chart in charts.gallery(found, study).charts if chart.name == name)
 
 
-def test_the_bars_of_the_training_time_end_where_it_ends(found: StudyFindings, scaling: StudyRecord) -> None:
+def test_the_bars_of_the_training_time_end_where_it_ends(found: SpokenStudy, scaling: StudyRecord) -> None:
     rows = _rows(_chart(found, scaling, "training"), "seconds")
     for cell in found.cells[:4]:
         drawn = sum(row["seconds"] for row in rows if row["cell"] == cell.label)
         assert drawn == pytest.approx(cell.metrics["time.training_s"].mean, rel=1e-3)
 
 
-def test_the_ideal_is_marked_where_it_would_be(found: StudyFindings, scaling: StudyRecord) -> None:
+def test_the_ideal_is_marked_where_it_would_be(found: SpokenStudy, scaling: StudyRecord) -> None:
     marks = {row["cell"]: row["ideal"] for row in _rows(_chart(found, scaling, "training"), "ideal")}
     alone = found.cells[0].metrics["time.training_s"].mean
     assert marks["1x2"] == pytest.approx(alone / 2, rel=1e-3) and marks["2x2"] == pytest.approx(alone / 4, rel=1e-3)

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from paceline.records.findings import StudyFindings
 from paceline.report import plain
+from paceline.report.words.spoken import SpokenStudy
 
 
-def test_the_keys_scripts_rely_on(found: StudyFindings) -> None:
+def test_the_keys_scripts_rely_on(found: SpokenStudy) -> None:
     value = json.loads(json.dumps(plain.render(found), allow_nan=False))
     assert value["schema"] == 1 and value["study"] == "mnist-scaling" and value["headline"].startswith("Use 2x2")
     cell = value["cells"][1]
@@ -26,7 +26,7 @@ def test_the_keys_scripts_rely_on(found: StudyFindings) -> None:
     assert value["cells"][4]["outcome"] == "failed" and "out of memory" in value["cells"][4]["reasons"][0]
 
 
-def test_why_it_is_not_as_fast_as_its_processes(found: StudyFindings) -> None:
+def test_why_it_is_not_as_fast_as_its_processes(found: SpokenStudy) -> None:
     value = json.loads(json.dumps(plain.render(found), allow_nan=False))
     row = value["missing"][2]
     assert row.keys() >= {"label", "baseline", "ideal", "speedup", "missing", "parts", "words"}
@@ -36,7 +36,7 @@ def test_why_it_is_not_as_fast_as_its_processes(found: StudyFindings) -> None:
     assert row["missing"]["mean"] == pytest.approx(1 - row["speedup"] / 4, rel=0.01)
 
 
-def test_what_a_cell_is_held_back_by(found: StudyFindings) -> None:
+def test_what_a_cell_is_held_back_by(found: SpokenStudy) -> None:
     cells = json.loads(json.dumps(plain.render(found), allow_nan=False))["cells"]
     assert cells[0]["bound"] == "compute-bound" and cells[0]["bound_share"]["n"] == 5 and cells[0]["stragglers"] == []
     (late,) = cells[3]["stragglers"]
@@ -45,7 +45,7 @@ def test_what_a_cell_is_held_back_by(found: StudyFindings) -> None:
     assert cells[5]["bound"] is None and cells[5]["training_parts"] == {}  # it never ran
 
 
-def test_a_comparison_is_named_after_what_it_is(found: StudyFindings) -> None:
+def test_a_comparison_is_named_after_what_it_is(found: SpokenStudy) -> None:
     rows = plain.render(found)["comparisons"]
     time = next(row for row in rows if row["metric"] == "time.training_s" and row["candidate"] == "2x2")
     score = next(row for row in rows if row["metric"] == "test.accuracy" and row["candidate"] == "2x2")

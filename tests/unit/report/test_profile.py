@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from paceline.records.record import Record
+from paceline.records.profile import Frame
+from paceline.records.record import Record, parse
+from paceline.records.section import Place
 from paceline.report import flame, profile_page
-from paceline.report.profile import Profile
+from paceline.report.profile import ProfileTables
 from paceline.report.terminal import print_profile
 
 EVIL = "</script><script>alert(1)</script>"
@@ -22,6 +24,10 @@ EVIL = "</script><script>alert(1)</script>"
 def account(**figures: float) -> dict[str, Any]:
     names = ("forward_s", "own_forward_s", "backward_s", "own_backward_s", "device_s", "own_device_s", "bytes")
     return {"calls": 2, **dict.fromkeys(names, 0), **figures}
+
+
+def frame(name: str, total_s: float, *children: dict[str, Any]) -> Frame:
+    return Frame.read(leaf(name, total_s, *children), Place("made by hand"))
 
 
 def leaf(name: str, total_s: float, *children: dict[str, Any], kind: str = "operator") -> dict[str, Any]:
@@ -46,7 +52,7 @@ def record(tmp_path: Path, *, device: str = "cpu", name: str = "layer", slowed: 
         "tree": leaf("training", 10.0, leaf(name, 6.0, leaf("aten::mm", 4.0), leaf("aten::t", 1.0), kind="module"), kind="phase"),
     }  # fmt: skip
     spec = {"task": "toy.py", "on": "1x1", "seed": 1, "profile": "training", "params": {"note": EVIL}}
-    return Record(
+    return parse(
         {"outcome": "completed", "spec": spec, "run_dir": str(tmp_path), "profile": found, "fingerprint": None}
     )
 
@@ -58,7 +64,7 @@ def printed(made: Record) -> str:
 
 
 def test_the_shares_add_up(tmp_path: Path) -> None:
-    table = Profile(record(tmp_path)).modules()
+    table = ProfileTables(record(tmp_path)).modules()
     assert [column.title for column in table.columns] == [
         "module", "type", "calls", "forward", "backward", "share", "memory",
     ]  # fmt: skip
@@ -70,7 +76,7 @@ def test_the_shares_add_up(tmp_path: Path) -> None:
 
 
 def test_on_a_gpu_kernels_decide_the_shares(tmp_path: Path) -> None:
-    table = Profile(record(tmp_path, device="cuda")).modules()
+    table = ProfileTables(record(tmp_path, device="cuda")).modules()
     assert "GPU" in [column.title for column in table.columns]
     assert [row[-2] for row in table.rows] == ["0 %", "75 %", "25 %"]
 
@@ -90,12 +96,12 @@ def test_what_the_profiler_cost_is_said(slowed: float, words: str, tmp_path: Pat
 
 
 def test_frames_lie_below_what_calls_them() -> None:
-    rows = {row["name"]: row for row in flame.frames(leaf("a", 10.0, leaf("b", 6.0, leaf("c", 1.0)), leaf("d", 3.0)))}
+    rows = {row["name"]: row for row in flame.frames(frame("a", 10.0, leaf("b", 6.0, leaf("c", 1.0)), leaf("d", 3.0)))}
     assert {name: (row["left"], row["right"], row["depth"]) for name, row in rows.items()} == {
         "a": (0, 10, 0), "b": (0, 6, 1), "c": (0, 1, 2), "d": (6, 9, 1),
     }  # fmt: skip
     assert rows["d"]["share"] == 0.3
-    assert next(flame.frames(leaf("nothing", 0.0)))["share"] == 0.0
+    assert next(flame.frames(frame("nothing", 0.0)))["share"] == 0.0
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from paceline.records.findings import StudyFindings
 from paceline.records.gather import refusal
-from paceline.records.record import Record
+from paceline.records.record import Record, parse
 from paceline.records.study import StudyRecord
 from paceline.report import terminal
+from paceline.report.words.spoken import SpokenStudy
 
 
 def _console(width: int = 160) -> Console:
@@ -30,7 +30,7 @@ def _run(record: Record) -> str:
     return _text(console)
 
 
-def test_a_study_answers_first(found: StudyFindings) -> None:
+def test_a_study_answers_first(found: SpokenStudy) -> None:
     console = _console()
     terminal.print_study(console, found)
     text = _text(console)
@@ -42,7 +42,7 @@ def test_a_study_answers_first(found: StudyFindings) -> None:
     assert "out of memory: <b>4 GiB</b>" in text
 
 
-def test_markup_in_user_text_is_text(found: StudyFindings) -> None:
+def test_markup_in_user_text_is_text(found: SpokenStudy) -> None:
     console = _console()
     cell = replace(found.cells[0], label="[red]z")
     terminal.print_study(console, replace(found, headline="[red]x[/red]", notes=("[bold]y",), cells=(cell,)))
@@ -84,7 +84,7 @@ def test_memory_energy_and_cost(scaling: StudyRecord) -> None:
     energy = {"joules": 1234.0, "joules_per_sample": 0.5, "sources": ["GPU 0 (NVML)"], "why": None}
     cost = {"device_hours": 2.0, "price": 1.5, "total": 3.0}
     memory = {**plain["memory"], "reserved_bytes": 2**30, "sizes": {"data": 5 * 2**20}}
-    text = _run(Record({**plain, "energy": energy, "cost": cost, "memory": memory}))
+    text = _run(parse({**plain, "energy": energy, "cost": cost, "memory": memory}))
     for words in (
         "activations               30.0 MiB      75 %", "optimizer state", "peak of a training step   40.0 MiB     100 %", "between steps",
         "at the peak in backward", "process memory: 30", "290 MiB at the end", "device memory reserved: 1.00 GiB", "5.00 MiB",
@@ -97,16 +97,16 @@ def test_what_was_not_measured_says_why(scaling: StudyRecord) -> None:
     plain = scaling.cells[0].records[0][1].plain
     energy = {"joules": None, "joules_per_sample": None, "sources": [], "why": "no energy counter"}
     memory = {**plain["memory"], "peak_bytes": None, "allocator": None, "why": "another malloc is preloaded"}
-    text = _run(Record({**plain, "energy": energy, "memory": memory}))
+    text = _run(parse({**plain, "energy": energy, "memory": memory}))
     assert "energy: not measured: no energy counter" in text and "cost" not in text
     assert "memory by part: not measured: another malloc is preloaded" in text and "activations" not in text
 
 
 def test_hidden_communication_stands_beside_the_parts(scaling: StudyRecord) -> None:
     plain = scaling.cells[1].records[0][1].plain
-    text = _run(Record({**plain, "time": {**plain["time"], "hidden_s": 1.25}}))
+    text = _run(parse({**plain, "time": {**plain["time"], "hidden_s": 1.25}}))
     assert "hidden communication: 1.25 s while the rank computed; in no part" in text
-    assert "hidden" not in _run(Record(plain))
+    assert "hidden" not in _run(parse(plain))
 
 
 def test_parts_that_are_not_told_apart_are_left_out(scaling: StudyRecord) -> None:
@@ -122,7 +122,7 @@ def test_parts_that_are_not_told_apart_are_left_out(scaling: StudyRecord) -> Non
         "other": 0.1,
     }
     ranks = [{**rank, "time": {"data": 1.0, "step": 20.0}, "late": None} for rank in plain["ranks"]]
-    text = _run(Record({**plain, "time": {**plain["time"], "parts": one, "startup": {}}, "ranks": ranks}))
+    text = _run(parse({**plain, "time": {**plain["time"], "parts": one, "startup": {}}, "ranks": ranks}))
     assert "step" in text and "forward" not in text and "-bound" not in text and "None" not in text
 
 
@@ -132,14 +132,14 @@ def test_a_record_of_an_older_time_is_still_shown(scaling: StudyRecord) -> None:
     plain = {name: value for name, value in scaling.cells[1].records[0][1].plain.items() if name not in newer}
     ranks = [{name: rank[name] for name in ("rank", "host", "train", "test", "rss_bytes")} for rank in plain["ranks"]]
     time = {name: plain["time"][name] for name in ("wall_s", "training_s", "parts")}
-    text = _run(Record({**plain, "ranks": ranks, "time": time, "memory": {"rss_bytes": 2**20, "peak_bytes": None}}))
+    text = _run(parse({**plain, "ranks": ranks, "time": time, "memory": {"rss_bytes": 2**20, "peak_bytes": None}}))
     assert "process memory: 1.00 MiB" in text and "wall" in text and "None" not in text
 
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_a_run_fits_its_terminal(scaling: StudyRecord, width: int) -> None:
     console = _console(width)
-    terminal.print_run(console, Record({**scaling.cells[3].records[0][1].plain, "run_dir": "runs/x"}))
+    terminal.print_run(console, parse({**scaling.cells[3].records[0][1].plain, "run_dir": "runs/x"}))
     assert max(map(len, _text(console).splitlines())) <= width
 
 
@@ -151,11 +151,11 @@ def test_a_failed_run_says_why(scaling: StudyRecord) -> None:
 
 def test_a_refused_run_has_only_its_reason() -> None:
     console = _console()
-    terminal.print_run(console, Record(refusal({"task": "t", "on": "1x1", "seed": 1}, "fp8 needs a GPU")))
+    terminal.print_run(console, refusal({"task": "t", "on": "1x1", "seed": 1}, "fp8 needs a GPU"))
     assert "refused: fp8 needs a GPU" in _text(console)
 
 
-def test_a_narrow_terminal_loses_nothing(found: StudyFindings) -> None:
+def test_a_narrow_terminal_loses_nothing(found: SpokenStudy) -> None:
     console = _console(80)
     terminal.print_study(console, found)
     assert max(map(len, _text(console).splitlines())) <= 80

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.records.findings import CellFinding, StudyFindings
 from paceline.report import latex, markdown
+from paceline.report.words.spoken import SpokenCell, SpokenStudy
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "report"
 EVIL = "a|b_c*d <script>alert(1)</script> 50% & $x$ \\end{table} {#}\nnext ~^[link](http://x)"
@@ -22,24 +22,24 @@ def _check(name: str, text: str) -> None:
     assert text == path.read_text()
 
 
-def test_markdown_is_the_golden_file(found: StudyFindings) -> None:
+def test_markdown_is_the_golden_file(found: SpokenStudy) -> None:
     _check("scaling.md", markdown.render(found))
 
 
-def test_latex_is_the_golden_file(found: StudyFindings) -> None:
+def test_latex_is_the_golden_file(found: SpokenStudy) -> None:
     _check("scaling.tex", latex.render(found))
 
 
 @pytest.fixture
-def evil(found: StudyFindings) -> StudyFindings:
-    cell = CellFinding(EVIL, {}, 0, "failed", {}, (EVIL,), {}, planned=1)
+def evil(found: SpokenStudy) -> SpokenStudy:
+    cell = SpokenCell(EVIL, {}, 0, "failed", {}, reasons=(EVIL,), planned=1)
     slow = replace(found.missing[0], label=EVIL, words=EVIL)
     return replace(
         found, name=EVIL, headline=EVIL, notes=(EVIL,), cells=(*found.cells, cell), missing=(*found.missing, slow)
     )
 
 
-def test_markdown_escapes(evil: StudyFindings) -> None:
+def test_markdown_escapes(evil: SpokenStudy) -> None:
     text = markdown.render(evil)
     assert text.count("a\\|b\\_c\\*d") >= 6  # the name, the headline, a note, a cell, its reason, an answer
     assert "<script>" not in text and "[link](" not in text and "a\\|b\\_c\\*d" in text
@@ -49,7 +49,7 @@ def test_markdown_escapes(evil: StudyFindings) -> None:
         assert cells in (2, 3, 7, 8, 9, 12)
 
 
-def test_latex_escapes(evil: StudyFindings) -> None:
+def test_latex_escapes(evil: SpokenStudy) -> None:
     text = latex.render(evil)
     body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
     assert r"a\textbar{}b\_c*d \textless{}script\textgreater{}" in body
@@ -57,12 +57,12 @@ def test_latex_escapes(evil: StudyFindings) -> None:
     assert body.count(r"\begin{table}") == body.count(r"\end{table}") == body.count(r"\toprule")
 
 
-def test_a_latex_row_never_starts_with_a_bracket(found: StudyFindings) -> None:
+def test_a_latex_row_never_starts_with_a_bracket(found: SpokenStudy) -> None:
     cell = replace(found.cells[0], label="[1, 2]")
     assert "\n    {}[1, 2] & " in latex.render(replace(found, cells=(cell,), baseline="x"))
 
 
-def test_every_brace_of_the_latex_is_closed(evil: StudyFindings) -> None:
+def test_every_brace_of_the_latex_is_closed(evil: SpokenStudy) -> None:
     body = "\n".join(line for line in latex.render(evil).splitlines() if not line.startswith("%"))
     bare = body.replace(r"\{", "").replace(r"\}", "")
     assert bare.count("{") == bare.count("}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from paceline.records.layout import StudyDir
-from paceline.records.record import Record
+from paceline.records.record import Record, parse
 from paceline.spec.run import Spec
 from paceline.study.estimate import from_runs, outlook
 
 
 def profiled(took_s: float) -> Record:
-    return Record({"outcome": "completed", "spec": {}, "time": None, "took_s": took_s, "profile": {}})
+    return parse({"outcome": "completed", "spec": {}, "time": None, "took_s": took_s, "profile": {}})
 
 
 def test_no_trial_is_made_for_a_profile(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from paceline.base.errors import BadInput
 from paceline.commands.prepare import prepare
 from paceline.commands.study import _expand
-from paceline.records.record import Record
+from paceline.records.record import Record, parse
 from paceline.spec.study import StudyFile
 from paceline.study.estimate import from_runs, from_trial, repeats_for
 from paceline.study.expand import Expanded
@@ -74,13 +74,13 @@ def test_blocks_hold_each_cell_once_in_an_order_that_stays() -> None:
 
 
 def record(wall: float, **more: object) -> Record:
-    return Record({"outcome": "completed", "spec": {}, "time": {"wall_s": wall}, **more})
+    return parse({"outcome": "completed", "spec": {}, "time": {"wall_s": wall}, **more})
 
 
 def test_estimates_are_arithmetic() -> None:
     assert from_runs({"a": [record(2.0), record(4.0)], "b": []}) == {"a": 3.0}
     parts = {"startup": 2.0, "shutdown": 0.5, "evaluation": 0.25}
-    trial = Record(
+    trial = parse(
         {"outcome": "completed", "spec": {}, "time": {"parts": parts}, "throughput": 100.0, "train": {"of": 1000}}
     )
     spec = expand(sweep={"batch": [100]}, settings={"epochs": 3}).specs["batch=100"][0]
@@ -108,7 +108,7 @@ def test_a_timeout_is_tried_again_with_more_time(
 
     spec = expand(sweep={"batch": [32]}, settings={"timeout": was}).specs["batch=32"][0]
     run = RunDir(tmp_path)
-    write_json(run.result, {**refusal(spec.plain(), "x"), "outcome": "failed", "kind": kind, "key": spec.key()})
+    write_json(run.result, {**refusal(spec.plain(), "x").plain, "outcome": "failed", "kind": kind, "key": spec.key()})
     planned = PlannedRun("batch=32", 0, spec.model_copy(update={"timeout": now}), run)
     assert (finished(planned) is None) == again
 

@@ -10,11 +10,11 @@ import pytest
 
 from paceline.launch.slurm import queue
 from paceline.records.layout import RunDir
-from paceline.records.record import Record
+from paceline.records.record import Record, parse
 from paceline.spec.run import Spec
 from paceline.study import queued
 from paceline.study.campaign import PlannedRun, in_jobs, run_all, submit_all
-from paceline.study.queued import Submission
+from paceline.study.execute import RenderedRun, render
 
 
 def planned_runs(num: int, folder: Path, **settings: Any) -> list[PlannedRun]:
@@ -33,17 +33,17 @@ class Queue:
         monkeypatch.setattr(queued, "submit", self.submit)
         monkeypatch.setattr(queued, "wait", self.wait)
 
-    def submit(self, submissions: Sequence[Submission], *, after: int | None = None) -> int:
-        for submission in submissions:
-            submission.run.job("x").parent.mkdir(parents=True)
-            submission.run.job("job.json").write_text("{}")
-        self.jobs.append(([submission.run.path.name for submission in submissions], after))
+    def submit(self, runs: Sequence[RenderedRun], *, after: int | None = None) -> int:
+        for rendered in runs:
+            rendered.run.job("x").parent.mkdir(parents=True)
+            rendered.run.job("job.json").write_text("{}")
+        self.jobs.append(([rendered.run.path.name for rendered in runs], after))
         self.log.append("submit " + "+".join(self.jobs[-1][0]))
         return len(self.jobs)
 
     def wait(self, run: RunDir, *, tick: Any = None) -> Record:
         self.log.append(f"attend {run.path.name}")
-        return Record({"outcome": "completed", "spec": {}, "time": {"wall_s": 1.0}})
+        return parse({"outcome": "completed", "spec": {}, "time": {"wall_s": 1.0}})
 
 
 class Nobody:
@@ -93,7 +93,7 @@ def test_a_submitted_run_is_picked_up_by_any_name(moved: bool, tmp_path: Path, m
     monkeypatch.setattr(queue, "submit", lambda script, **_: 7)
     monkeypatch.setattr(queue, "state", lambda job: queue.State("CANCELLED"))
     planned = planned_runs(1, tmp_path)[0]
-    assert queued.submit([Submission(planned.spec, planned.run)]) == 7
+    assert queued.submit([render(planned.spec, planned.run)]) == 7
     planned.run.job("ended").write_text("1 1000\n")
     monkeypatch.chdir(tmp_path)
     if moved:

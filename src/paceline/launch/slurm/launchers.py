@@ -10,7 +10,7 @@ from paceline.launch.mpirun import mpirun_words
 from paceline.launch.plan import Plan, worker_argv
 from paceline.launch.slurm.script import HEAD, IS_HEAD, MACHINE, PORT, Section, per_machine, python_of, render
 from paceline.launch.torchrun import agents_words
-from paceline.records.gather import by_signal
+from paceline.records.judge import by_signal
 from paceline.records.layout import RunDir
 from paceline.records.outcome import Outcome, failed
 from paceline.spec.run import Spec

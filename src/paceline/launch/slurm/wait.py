@@ -16,7 +16,7 @@ from paceline.launch.slurm.probe import last_line, last_sign, lost_machine, numb
 from paceline.launch.slurm.queue import State
 from paceline.launch.slurm.script import PREFLIGHT_FAILED
 from paceline.launch.supervise import Tick
-from paceline.records.gather import Ended, Exit
+from paceline.records.judge import Ended, Exit
 from paceline.records.layout import RunDir
 from paceline.records.outcome import Outcome, failed
 from paceline.spec.run import Spec

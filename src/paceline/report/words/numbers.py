@@ -34,11 +34,11 @@ def scale(unit: str, like: float) -> Scale:
     return Scale(1, unit)
 
 
-def _decimals(value: float, spread: float) -> int:
-    """Two digits of the spread, but at least three and at most five of the value."""
+def _decimals(value: float, error: float) -> int:
+    """Two digits of the error, but at least three and at most five of the value."""
     of_value = 2 - math.floor(math.log10(abs(value))) if value else 2
-    of_spread = 1 - math.floor(math.log10(spread)) if spread > 0 else 0
-    return max(0, min(6, of_value), min(6, of_spread, of_value + 2))
+    of_error = 1 - math.floor(math.log10(error)) if error > 0 else 0
+    return max(0, min(6, of_value), min(6, of_error, of_value + 2))
 
 
 def _grouped(value: float, decimals: int) -> str:
@@ -79,12 +79,12 @@ def interval(figure: Interval | None, unit: str = "") -> str:
     """
     if figure is None:
         return NONE
-    if figure.low is None or figure.high is None or figure.spread is None:
+    if figure.low is None or figure.high is None or figure.std is None:
         return number(figure.mean, unit)
     how = scale(unit, figure.mean)
-    mean, low, high, spread = (v * how.factor for v in (figure.mean, figure.low, figure.high, figure.spread))
-    places = 2 if unit == "fraction" else _decimals(mean, spread)
-    return f"{_join(f'{_grouped(mean, places)} ± {spread:.{places}f}', how.word)} [{_grouped(low, places)}, {_grouped(high, places)}]"
+    mean, low, high, std = (v * how.factor for v in (figure.mean, figure.low, figure.high, figure.std))
+    places = 2 if unit == "fraction" else _decimals(mean, std)
+    return f"{_join(f'{_grouped(mean, places)} ± {std:.{places}f}', how.word)} [{_grouped(low, places)}, {_grouped(high, places)}]"
 
 
 def duration(seconds: float | None) -> str:
@@ -103,6 +103,20 @@ def percent(value: float | None) -> str:
     return NONE if value is None else f"{value * 100:.0f} %"
 
 
+def share(figure: Interval | None, places: int = 1) -> str:
+    if figure is None:
+        return NONE
+    shares = (figure.mean, figure.low, figure.high)
+    # Adding 0.0 to a rounded value leaves no "-0.0".
+    mean, low, high = (None if v is None else f"{round(v * 100, places) + 0.0:.{places}f}" for v in shares)
+    return f"{mean} %" + (f" [{low}, {high}]" if low is not None and high is not None else "")
+
+
+def unexplained(value: float | None) -> str:
+    """What no part of the wall time explains, in hundredths of a per cent."""
+    return NONE if value is None else f"{round(value * 100, 2) + 0.0:.2f} %"
+
+
 def times(value: float | None, low: float | None = None, high: float | None = None) -> str:
     """A ratio, with its interval where it has one.
 
@@ -115,13 +129,13 @@ def times(value: float | None, low: float | None = None, high: float | None = No
     return f"{value:.2f}x{around}"
 
 
-def effect(found: Comparison, metric: Metric | None) -> str:
+def effect(compared: Comparison, metric: Metric | None) -> str:
     """A comparison's own figure: a ratio as `0.62x`, a difference in points or in the metric's unit."""
-    if found.kind == "ratio" or found.value is None:
-        return times(found.value, found.low, found.high)
+    if compared.kind == "ratio" or compared.value is None:
+        return times(compared.value, compared.low, compared.high)
     fraction = metric is not None and metric.unit == "fraction"
     factor, word = (100, " points") if fraction else (1, "")
-    shown = [None if v is None else v * factor for v in (found.value, found.low, found.high)]
+    shown = [None if v is None else v * factor for v in (compared.value, compared.low, compared.high)]
     value, low, high = shown
     assert value is not None
     places = 2 if fraction else _decimals(value, (high - low) / 2 if high is not None and low is not None else 0)

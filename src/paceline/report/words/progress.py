@@ -1,0 +1,63 @@
+"""What is said while runs are going: how far a run is, how long a study will take, how each run ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paceline.report.words.numbers import duration
+from paceline.report.words.runs import score_in_words
+
+if TYPE_CHECKING:
+    from paceline.records.record import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Glimpse:
+    """Where the current run is; `epochs` None when it is told in steps."""
+
+    phase: str
+    epoch: int
+    epochs: int | None
+    iteration: int
+    steps: int | None
+    throughput: float | None
+
+
+def words(glimpse: Glimpse, elapsed_s: float, waiting: str = "") -> str:
+    """`waiting` says what a run that has not begun is waiting for."""
+    if glimpse.phase == "starting":
+        return f"{waiting or 'starting'}, {duration(elapsed_s)}"
+    far = f"epoch {glimpse.epoch}/{glimpse.epochs}" if glimpse.epochs else f"step {glimpse.iteration}/{glimpse.steps}"
+    rate = f", {glimpse.throughput:,.0f} samples/s" if glimpse.throughput else ""
+    return f"{far}{rate}, {duration(elapsed_s)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A run of a study: which of how many, in which cell."""
+
+    done: int
+    total: int
+    label: str
+    repeat: int
+
+
+def before_study(name: str, *, total: int, done: int, skipped: int, left_s: float | None, how: str) -> str:
+    """`how` says where the estimate comes from, or that there is none."""
+    about = f"about {duration(left_s)} ({how})" if left_s is not None else f"how long is {how}"
+    resumed = f", {done} done already" if done else ""
+    return f"{name}: {total} runs{resumed}, {skipped} cells skipped; {about}"
+
+
+def during_study(place: Position, run: str, *, left_s: float | None) -> str:
+    soon = f", about {duration(max(0.0, left_s))} left" if left_s is not None else ""
+    return f"{place.done}/{place.total}{soon} | {place.label} repeat {place.repeat + 1}: {run}"
+
+
+def ended(place: Position, record: Record) -> str:
+    result = record.why or ("profile" if record.profile else "")
+    if record.score:
+        result = score_in_words(*record.score)
+    where = f"[{place.done}/{place.total}] {place.label} repeat {place.repeat + 1}"
+    return f"{where}: {record.outcome}, {duration(record.duration_s)}, {result}"
