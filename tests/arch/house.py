@@ -278,16 +278,10 @@ COMMANDS: Mapping[str, str] = {
 }
 # "path name" -> (limit, the day it was granted, reason). Meant to be empty: each is a piece of work not done yet.
 LARGE: Mapping[str, tuple[int, str, str]] = {
-    "study/execute.py describe": (8, "2026-11-16", "being rewritten with study/dispatch.py"),
-    "worker/jobs.py run_training": (85, "2026-11-16", "being rewritten with worker/step/"),
-    "worker/loop.py _write": (8, "2026-11-16", "being rewritten with worker/step/"),
-    "worker/samples.py Samples.__init__": (8, "2026-11-16", "being rewritten with worker/step/"),
-    "worker/step.py EagerStep.__init__": (10, "2026-11-16", "being rewritten with worker/step/"),
-    "worker/steps.py build_step": (9, "2026-11-16", "being rewritten with worker/step/"),
     "worker/transform/few_channels.py _backward": (
         11,
         "2026-11-16",
-        "being rewritten with the thresholds of the GPU's graph",
+        "it stands in for torch's operator, and has its arguments",
     ),
 }
 

@@ -29,8 +29,6 @@ AXES: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "task": (BUILTIN, "spec/tasks.py"),
 }
 ROWS = [(axis, name) for axis, (table, _) in AXES.items() for name in table]
-# Fields whose only readers are to be in the worker. One that is read must leave this list.
-NOT_READ_YET = {"sharding": {"waits_as", "lockstep", "precision_policy", "library"}}
 
 
 def trees() -> Iterator[tuple[str, ast.Module]]:
@@ -68,7 +66,7 @@ def test_each_field_is_read(axis: str) -> None:
         if path == home or _imports(tree, module):
             read |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     fields = {field.name for field in dataclasses.fields(next(iter(table.values())))}
-    assert fields - read == NOT_READ_YET.get(axis, set())
+    assert not fields - read
 
 
 def _imports(tree: ast.Module, module: str) -> bool:
@@ -81,11 +79,9 @@ def _imports(tree: ast.Module, module: str) -> bool:
 
 
 def test_nothing_compares_the_names() -> None:
-    """`spec.sharding == "tensor"` is a question about a capability: the table answers it. The worker's own files are not looked at."""
+    """`spec.sharding == "tensor"` is a question about a capability: the table answers it."""
     compared: list[str] = []
     for path, tree in trees():
-        if path.startswith("worker/"):
-            continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Compare) and _of_an_axis(node) and _with_a_name(node):
                 compared.append(f"{path}:{node.lineno}: {ast.unparse(node)}")

@@ -214,6 +214,7 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "accumulate-has-a-maker": (EVERYTHING, {"accumulate": 2, "wrap": "accelerate"}),
     "cuda-present": (KNOWN, {"device": "cuda"}),
     "a-gpu-each": (Known(GPUS), {"device": "cuda", "on": "1x3"}),
+    "own-optimizer-exists": (replace(KNOWN, own_optimizer=False), {"optimizer": "task"}),
     "momentum-has-a-place": (KNOWN, {"optimizer": "adam", "momentum": 0.9}),
     "nesterov-has-momentum": (KNOWN, {"optimizer": "sgd", "nesterov": True}),
     "fused-exists": (KNOWN, {"optimizer": "rmsprop", "update": "fused"}),

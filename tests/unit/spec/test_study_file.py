@@ -76,7 +76,13 @@ def test_a_task_beside_the_file(tmp_path: Path) -> None:
 
 def test_the_schema_knows_every_setting() -> None:
     found = schema()
-    assert found["properties"]["settings"]["properties"]["optimizer"]["enum"] == ["adam", "adamw", "sgd", "rmsprop"]
+    assert found["properties"]["settings"]["properties"]["optimizer"]["enum"] == [
+        "adam",
+        "adamw",
+        "sgd",
+        "rmsprop",
+        "task",
+    ]
     assert found["properties"]["sweep"]["properties"]["batch"]["type"] == "array"
 
 

@@ -60,6 +60,13 @@ OPTIMIZERS: Mapping[str, OptimizerTraits] = MappingProxyType(
                 sparse_class="SGD",
             ),
             OptimizerTraits(
+                name="rmsprop",
+                torch_class="RMSprop",
+                captured_updates=("foreach",),
+                takes_momentum=True,
+                has_fused=False,
+            ),
+            OptimizerTraits(
                 name=OWN,
                 torch_class="optimizer of the task's own",
                 captured_updates=("single", "foreach"),
@@ -67,13 +74,6 @@ OPTIMIZERS: Mapping[str, OptimizerTraits] = MappingProxyType(
                 has_betas=True,
                 has_fused=False,
                 is_tasks=True,
-            ),
-            OptimizerTraits(
-                name="rmsprop",
-                torch_class="RMSprop",
-                captured_updates=("foreach",),
-                takes_momentum=True,
-                has_fused=False,
             ),
         )
     }

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWa
 __all__ = ["compiler"]  # a fixture
 
 
-class Signs(torch.optim.Optimizer):
+class Bounded(torch.optim.Optimizer):
     """Made of tensor operations alone; one of them puts another tensor in place of its state."""
 
     def __init__(self, groups: Any, lr: float) -> None:
@@ -36,10 +36,10 @@ class Signs(torch.optim.Optimizer):
                 state = self.state[parameter]
                 mean = state.get("mean", torch.zeros_like(parameter))
                 state["mean"] = mean * group["beta"] + parameter.grad * (1 - group["beta"])
-                parameter.sub_(state["mean"].sign() * group["lr"])
+                parameter.sub_(state["mean"] / (1 + state["mean"].abs()) * group["lr"])
 
 
-class Counting(Signs):
+class Counting(Bounded):
     """Keeps a number of its own, which a graph would hold for ever."""
 
     def step(self, closure: Any = None) -> None:
@@ -54,7 +54,7 @@ def groups(model: torch.nn.Module, lr: float) -> list[dict[str, Any]]:
 
 
 BUILDERS: dict[str, Any] = {
-    "signs": lambda model, lr: Signs(groups(model, lr), lr),
+    "bounded": lambda model, lr: Bounded(groups(model, lr), lr),
     "adamw": lambda model, lr: torch.optim.AdamW(groups(model, lr), lr=lr, weight_decay=0.1),
     "sgd": lambda model, lr: torch.optim.SGD(groups(model, lr), lr=lr, momentum=0.9),
 }
