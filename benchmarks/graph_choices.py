@@ -28,9 +28,9 @@ import torch
 from ratios import ratio
 
 from paceline.worker.step.recording import Recorder
-from paceline.worker.transform.crossovers import MOST_APART, MOST_SUMMED, MOST_TAPS
+from paceline.worker.transform.crossovers import MOST_SUMMED, MOST_TAPS
 from paceline.worker.transform.few_channels import MOST_BYTES, weight_gradient
-from paceline.worker.transform.small_products import bias_apart, summed
+from paceline.worker.transform.small_products import summed
 from paceline.worker.transform.tracing import compile_traced, trace
 
 _aten = torch.ops.aten
@@ -127,9 +127,6 @@ CHOICES: Mapping[str, Choice] = {
     ),
     "product with a bias": Choice(
         "MOST_SUMMED", MOST_SUMMED, PRODUCTS, _factors, _layer, {_aten.addmm.default: _sum_with_bias}, _multiplications
-    ),
-    "bias apart": Choice(
-        "MOST_APART", MOST_APART, PRODUCTS, _factors, _layer, {_aten.addmm.default: bias_apart}, _multiplications
     ),
     "weight gradient": Choice(
         "MOST_TAPS", MOST_TAPS, GRADIENTS, _images, _of_weights, {_aten.convolution_backward.default: _by_products}, _taps

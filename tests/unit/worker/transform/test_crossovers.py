@@ -15,7 +15,7 @@ from paceline.worker.transform.tracing import trace
 
 pytestmark = pytest.mark.usefixtures("compiled_elsewhere")
 BENCHMARKS = Path(__file__).resolve().parents[4] / "benchmarks"
-CHOICES = ("product", "product with a bias", "bias apart", "weight gradient")
+CHOICES = ("product", "product with a bias", "weight gradient")
 
 
 @pytest.fixture

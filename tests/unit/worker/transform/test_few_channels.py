@@ -66,10 +66,10 @@ def test_the_gradients_are_torchs(made: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "conv",
     [
-        torch.nn.Conv2d(5, 4, 3, padding=1),
+        torch.nn.Conv2d(11, 4, 3, padding=1),
         torch.nn.Conv2d(4, 4, 3, groups=2),
         torch.nn.ConvTranspose2d(1, 4, 3),
-        torch.nn.Conv2d(1, 4, 7),
+        torch.nn.Conv2d(2, 4, 7),
         torch.nn.Conv1d(1, 4, 3),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from paceline.worker.transform.crossovers import MOST_APART, MOST_SUMMED
+from paceline.worker.transform.crossovers import MOST_SUMMED
 from paceline.worker.transform.small_products import SMALL_PRODUCTS
 from paceline.worker.transform.tracing import Traced, trace
 
@@ -56,22 +56,12 @@ def test_small_ones_are_sums_of_the_same_numbers(shape: tuple[int, int, int], bi
         torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12)
 
 
-def test_the_bias_of_a_middling_one_is_added_outside() -> None:
-    shape = (64, 512, 64)
-    assert MOST_SUMMED < 64 * 512 * 64 <= MOST_APART
-    traced, found, want = linear(*shape)
-    assert num(traced, _aten.addmm.default) == 0
-    assert num(traced, _aten.mm.default) == 3
-    assert num(traced, _aten.sub.Tensor) == 1, "an addition would be an addmm again"
-    for name, value in want.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("shape", "dtype"),
     [((128, 512, 256), torch.float64), ((32, 64, 32), torch.bfloat16), ((32, 64, 32), torch.float16)],
 )
 def test_large_and_half_ones_stay_torchs(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
+    assert dtype != torch.float64 or shape[0] * shape[1] * shape[2] > MOST_SUMMED
     traced, _, _ = linear(*shape, dtype)
     assert num(traced, _aten.addmm.default) == 1
     assert num(traced, _aten.mm.default) == 2
