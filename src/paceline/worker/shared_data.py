@@ -120,19 +120,19 @@ def _once_a_machine(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds
     shared = _share(spec, mine) if world.local_rank == 0 else None
     here = int.from_bytes(hashlib.sha256(world.host.encode()).digest()[:7], "little")
     row = [here, world.local_rank, *(shared.address.row() if shared is not None else [0, 0, 0, 0])]
-    rows = [found.tolist() for found in gather(torch.tensor(row, dtype=torch.int64), world)]
+    rows = [tensor.tolist() for tensor in gather(torch.tensor(row, dtype=torch.int64), world)]
     if world.local_rank > 0:
         address = next((Address(*row[2:]) for row in rows if row[:2] == [here, 0] and row[2]), None)
         shared = find(address, populate=True) if address is not None else None
     layout = _read(shared) if shared is not None else [None, None]
-    found = [
+    shared_feeds = [
         _taken(feed, _tensors(shared, tensors) if shared is not None and tensors is not None else None, task, split, world)
         for split, feed, tensors in zip(_SPLITS, mine, layout, strict=True)
     ]  # fmt: skip
     agree(0, world)  # all have found it, and compared
     if shared is not None:
         shared.close_door()
-    return Feeds(*found)
+    return Feeds(*shared_feeds)
 
 
 def _taken(

@@ -69,11 +69,11 @@ def why_not() -> str | None:
 
 def _threads() -> list[str]:
     """By the names they gave themselves; one that ends meanwhile is none."""
-    found: list[str] = []
+    names: list[str] = []
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found.append((task / "comm").read_text().strip())
-    return found
+            names.append((task / "comm").read_text().strip())
+    return names
 
 
 def _touched_gpu() -> bool:

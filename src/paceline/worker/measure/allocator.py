@@ -53,8 +53,8 @@ class Malloc:
         self._before = self.in_use()
 
     def in_use(self) -> int:
-        found = self._mallinfo2()
-        return found.uordblks + found.hblkhd - self._before
+        usage = self._mallinfo2()
+        return usage.uordblks + usage.hblkhd - self._before
 
     def peak(self) -> None:
         return None
@@ -100,9 +100,9 @@ def host_memory() -> HostMemory:
     """(malloc, None), or (None, why it cannot be asked). To be called before anything worth counting is made."""
     gc.freeze()  # garbage of the imports, collected later, would be taken for memory that the model gave back
     try:
-        found = Malloc()
+        malloc = Malloc()
     except AttributeError:
         return None, "the C library has no mallinfo2 (glibc 2.33 or newer has)"
-    if not found.true():
+    if not malloc.true():
         return None, "tensors do not come from glibc's malloc in this process (another one is preloaded)"
-    return found, None
+    return malloc, None

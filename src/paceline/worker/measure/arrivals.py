@@ -89,14 +89,14 @@ class Arrivals:
         if not len(came):
             return
         rows = gather(torch.from_numpy(self._clocks.common(came)), self._world)
-        found = reckon(
+        delays = reckon(
             torch.stack(rows).numpy(), left - listened, rank=self._world.rank, listened=self._clocks.common(listened)
         )
-        self.waited_s += found.waited_s
-        self.delay_s += found.delay_s
-        self.lag_s += found.lag_s
-        self.num_last += found.num_last
-        self.num_behind += found.num_behind
+        self.waited_s += delays.waited_s
+        self.delay_s += delays.delay_s
+        self.lag_s += delays.lag_s
+        self.num_last += delays.num_last
+        self.num_behind += delays.num_behind
         self.num += len(came)
 
     def split(self, parts: dict[str, float]) -> dict[str, float | None]:

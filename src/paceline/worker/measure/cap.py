@@ -98,7 +98,7 @@ def _kept(nbytes: int) -> bool:
 def ran_out(error: BaseException, *, rank: int, cap: str | None) -> RunFailed | None:
     """The end of a rank that had no memory left, as a sentence; None where it ended otherwise."""
     signs = _SIGNS if cap is None else (*_SIGNS, *_UNDER_A_CAP)
-    said = next((text for found in _chain(error) if (text := _said(found, signs)) is not None), None)
+    said = next((text for cause in _chain(error) if (text := _said(cause, signs)) is not None), None)
     if said is None or (cap is None and isinstance(error, RunFailed)):  # a sentence already
         return None
     wanted = re.search(r"tried to allocate (\d+) bytes", said)

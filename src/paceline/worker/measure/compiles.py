@@ -102,9 +102,9 @@ class Compiles:
                 end.filename,
                 end.lineno,
                 end.name,
-            ): f"{brief(found.reason)} ({Path(end.filename).name}, line {end.lineno})"
-            for found in graph_break_reasons[self._breaks_before :]
-            for end in found.user_stack[-1:]
+            ): f"{brief(graph_break.reason)} ({Path(end.filename).name}, line {end.lineno})"
+            for graph_break in graph_break_reasons[self._breaks_before :]
+            for end in graph_break.user_stack[-1:]
         }
         again = [id_ for id_ in self._ids if not id_.endswith("/0")]
         reasons = {

@@ -80,14 +80,14 @@ def _bytes(tensor: torch.Tensor) -> Any:
 
 def _entries(model: torch.nn.Module, in_parts: Mapping[str, InParts]) -> list[_Entry]:
     """In order of name."""
-    found: list[_Entry] = []
+    entries: list[_Entry] = []
     for name, tensor in sorted(model.state_dict(keep_vars=True).items()):
         part = in_parts.get(name)
         if part is not None:
-            found.append(_Entry(name, part.dtype, part.shape, part))
+            entries.append(_Entry(name, part.dtype, part.shape, part))
         else:
-            found.append(_Entry(name, tensor.dtype, tuple(tensor.shape), tensor))
-    return found
+            entries.append(_Entry(name, tensor.dtype, tuple(tensor.shape), tensor))
+    return entries
 
 
 def fingerprint(model: torch.nn.Module, in_parts: Mapping[str, InParts] | None = None) -> str:

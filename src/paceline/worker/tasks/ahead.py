@@ -38,10 +38,10 @@ class Ahead:
         threading.Thread(target=self._fetch, name="reads ahead", daemon=True).start()
         try:
             for _ in self._ids:
-                found = self._ready.get()
-                if isinstance(found, BaseException):
-                    raise found
-                yield found
+                item = self._ready.get()
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
         finally:
             self._left.set()
 
@@ -54,10 +54,10 @@ class Ahead:
         except BaseException as error:  # a file cut short, no memory: said where the batch is asked for
             self._put(error)
 
-    def _put(self, found: tuple[torch.Tensor, ...] | BaseException) -> None:
+    def _put(self, item: tuple[torch.Tensor, ...] | BaseException) -> None:
         while not self._left.is_set():
             with contextlib.suppress(queue.Full):
-                self._ready.put(found, timeout=0.5)
+                self._ready.put(item, timeout=0.5)
                 return
 
     def _copy(self, tensor: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

@@ -114,10 +114,10 @@ def join(identity: Identity, spec: Spec, run: RunDir, on_loss: OnLoss) -> World:
 def _check_places(store: Any, identity: Identity, spec: Spec) -> None:
     """asked == got: a launcher may put all ranks on one machine and call it two."""
     store.set(f"paceline/host/{identity.rank}", identity.host)
-    found = Counter(store.get(f"paceline/host/{rank}").decode() for rank in range(identity.world_size))
+    ranks_per_host = Counter(store.get(f"paceline/host/{rank}").decode() for rank in range(identity.world_size))
     machines, processes = spec.topology.machines, spec.topology.processes
-    if sorted(found.values()) != [processes] * machines:
-        seen = ", ".join(f"{num} on {host}" for host, num in sorted(found.items()))
+    if sorted(ranks_per_host.values()) != [processes] * machines:
+        seen = ", ".join(f"{num} on {host}" for host, num in sorted(ranks_per_host.items()))
         raise RunFailed(
             f"asked for {machines} machines with {processes} processes each (on={spec.on}), but {identity.dialect} put the ranks "
             f"elsewhere: {seen}; nothing was trained",
@@ -150,8 +150,8 @@ def _store(identity: Identity, run: RunDir, where: Meeting | None, timeout: time
 
 def _backend(device: torch.device) -> str:
     """Read back from the group: what carries tensors of this device, in our word for it."""
-    found = dict(pair.split(":") for pair in str(dist.get_backend_config()).split(",") if ":" in pair)
-    name = found.get(device.type, dist.get_backend())
+    backends = dict(pair.split(":") for pair in str(dist.get_backend_config()).split(",") if ":" in pair)
+    name = backends.get(device.type, dist.get_backend())
     return next((ours for ours, torchs in _BACKENDS.items() if torchs == name), name)
 
 

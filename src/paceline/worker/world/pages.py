@@ -48,11 +48,11 @@ def lay_in_huge(view: memoryview) -> int:
 
 
 def _mmap(address: int | None, nbytes: int, protection: int, flags: int, handle: int) -> int:
-    found = _libc().mmap(address, nbytes, protection, flags, handle, 0)
-    if found == ctypes.c_void_p(-1).value:
+    mapped = _libc().mmap(address, nbytes, protection, flags, handle, 0)
+    if mapped == ctypes.c_void_p(-1).value:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-    return found
+    return mapped
 
 
 def _give_back(start: int, nbytes: int) -> None:
@@ -61,8 +61,8 @@ def _give_back(start: int, nbytes: int) -> None:
 
 @functools.cache
 def _libc() -> Any:
-    found = ctypes.CDLL(None, use_errno=True)
+    libc = ctypes.CDLL(None, use_errno=True)
     pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    found.mmap.argtypes, found.mmap.restype = (pointer, size, number, number, number, ctypes.c_int64), pointer
-    found.munmap.argtypes, found.madvise.argtypes = (pointer, size), (pointer, size, number)
-    return found
+    libc.mmap.argtypes, libc.mmap.restype = (pointer, size, number, number, number, ctypes.c_int64), pointer
+    libc.munmap.argtypes, libc.madvise.argtypes = (pointer, size), (pointer, size, number)
+    return libc

@@ -77,15 +77,15 @@ def find(address: Address, *, populate: bool = False) -> Shared | None:
     try:
         if os.fstat(handle).st_size != HEAD + address.nbytes:
             return None
-        found = Shared(os.dup(handle), address, populate=populate)
+        shared = Shared(os.dup(handle), address, populate=populate)
     except OSError:  # a device, a folder: some other process has that number here
         return None
     finally:
         os.close(handle)
-    if found.memory[:_MARK] != address.mark.to_bytes(_MARK, "little"):
-        found.close_door()
+    if shared.memory[:_MARK] != address.mark.to_bytes(_MARK, "little"):
+        shared.close_door()
         return None
-    return found
+    return shared
 
 
 @dataclass(frozen=True, slots=True)

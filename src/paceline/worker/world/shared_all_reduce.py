@@ -74,13 +74,13 @@ class SharedAllReduce:
     """
 
     def __init__(self, store: Any, *, rank: int, size: int, threads: int, timeout_s: float) -> None:
-        found = library("reduce")
+        kernels = library("reduce")
         pointer, number, wide = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
         self._sum, self._publish, self._wait, self._release = (
-            found.reduce_sum,
-            found.reduce_publish,
-            found.reduce_wait,
-            found.reduce_release,
+            kernels.reduce_sum,
+            kernels.reduce_publish,
+            kernels.reduce_wait,
+            kernels.reduce_release,
         )
         self._sum.argtypes = self._publish.argtypes = self._wait.argtypes = (
             pointer,
@@ -91,11 +91,11 @@ class SharedAllReduce:
             wide,
         )
         self._release.argtypes, self._release.restype = (pointer, pointer), None
-        found.reduce_bytes.argtypes, found.reduce_bytes.restype = (number, wide), wide
-        found.reduce_slot.argtypes, found.reduce_slot.restype = (number, number, wide), wide
-        self._slots = [found.reduce_slot(other, size, SLOT_BYTES) for other in range(size)]
+        kernels.reduce_bytes.argtypes, kernels.reduce_bytes.restype = (number, wide), wide
+        kernels.reduce_slot.argtypes, kernels.reduce_slot.restype = (number, number, wide), wide
+        self._slots = [kernels.reduce_slot(other, size, SLOT_BYTES) for other in range(size)]
         self._rank, self._timeout_s, self.num = rank, timeout_s, 0
-        self._memory = _join(store, rank, nbytes=found.reduce_bytes(size, SLOT_BYTES))
+        self._memory = _join(store, rank, nbytes=kernels.reduce_bytes(size, SLOT_BYTES))
         self._peers, cores = _peers(store, rank, size)
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory.view))
         spin = _SPIN_US if size * threads <= cores else 0
@@ -177,14 +177,14 @@ def _join(store: Any, rank: int, *, nbytes: int) -> Any:
         store.set("paceline/all_reduce", ",".join(map(str, made.address.row())))
         return made
     address = Address(*map(int, store.get("paceline/all_reduce").decode().split(",")))
-    found = find(address)
-    if found is None or address.nbytes != nbytes:
+    shared = find(address)
+    if shared is None or address.nbytes != nbytes:
         raise RunFailed(
             f"messages=memory: rank {rank} cannot see the memory of rank 0 (process {address.pid}), because they do not share one "
             "list of processes: use messages=backend",
             kind="mismatch",
         )
-    return found
+    return shared
 
 
 def _peers(store: Any, rank: int, size: int) -> tuple[dict[int, Peer], int]:
