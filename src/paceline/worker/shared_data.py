@@ -22,7 +22,7 @@ from paceline.spec.run import Spec
 from paceline.worker.tasks.feed import Feed, TensorFeed, make_feed
 from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform import precision
-from paceline.worker.world.collectives import agree, gather
+from paceline.worker.world.collectives import agree, all_gather
 from paceline.worker.world.join import World
 from paceline.worker.world.seed import mixed, seed_everything
 from paceline.worker.world.shared import Address, Shared, find, make
@@ -120,7 +120,7 @@ def _once_a_machine(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds
     shared = _share(spec, mine) if world.local_rank == 0 else None
     here = int.from_bytes(hashlib.sha256(world.host.encode()).digest()[:7], "little")
     row = [here, world.local_rank, *(shared.address.row() if shared is not None else [0, 0, 0, 0])]
-    rows = [tensor.tolist() for tensor in gather(torch.tensor(row, dtype=torch.int64), world)]
+    rows = [tensor.tolist() for tensor in all_gather(torch.tensor(row, dtype=torch.int64), world)]
     if world.local_rank > 0:
         address = next((Address(*row[2:]) for row in rows if row[:2] == [here, 0] and row[2]), None)
         shared = find(address, populate=True) if address is not None else None

@@ -33,7 +33,7 @@ from paceline.worker.tasks.feed import TensorFeed
 from paceline.worker.tasks.load import load_task, source_digest
 from paceline.worker.tasks.task import Task, better_of
 from paceline.worker.transform.remat import nothing_recomputed
-from paceline.worker.world.collectives import agree, broadcast_json, largest
+from paceline.worker.world.collectives import agree, all_reduce_max, broadcast_json
 from paceline.worker.world.env import Identity, announce
 from paceline.worker.world.join import World, check_identity, join
 from paceline.worker.world.pin import pin, pinned
@@ -129,7 +129,7 @@ def _after_steps(parts: Parts) -> dict[str, Any]:
     assert isinstance(first, list)
     seen = {**read_back(parts, tuple(first)), "accumulate": agree(parts.step.num_micro(), world)[1]}
     if parts.spec.sync_every > 1 and seen["clip"]:  # each rank clipped gradients of its own
-        steps, longest = largest([seen["clip"]["steps"], seen["clip"]["longest"]], world)
+        steps, longest = all_reduce_max([seen["clip"]["steps"], seen["clip"]["longest"]], world)
         seen["clip"] |= {"steps": int(steps), "longest": longest}
     if parts.spec.remat != "none":  # a rank may have had no sample
         seen["recomputed"] = agree(seen["recomputed"], world)[1]

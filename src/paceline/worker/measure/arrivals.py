@@ -16,7 +16,7 @@ from paceline.base.errors import RunFailed
 from paceline.records.split import COMMUNICATION
 from paceline.worker.measure.clock import Stopwatch, now, wall
 from paceline.worker.world.clocks import Clocks
-from paceline.worker.world.collectives import agree, gather
+from paceline.worker.world.collectives import agree, all_gather
 from paceline.worker.world.join import World
 
 # Three numbers a conversation: at this many they are exchanged before the end. The clocks of two machines drift apart by less than
@@ -88,7 +88,7 @@ class Arrivals:
             )
         if not len(came):
             return
-        rows = gather(torch.from_numpy(self._clocks.common(came)), self._world)
+        rows = all_gather(torch.from_numpy(self._clocks.common(came)), self._world)
         delays = reckon(
             torch.stack(rows).numpy(), left - listened, rank=self._world.rank, listened=self._clocks.common(listened)
         )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from paceline.base.errors import RunFailed
-from paceline.worker.world.collectives import broadcast_json, sum_
+from paceline.worker.world.collectives import all_reduce_, broadcast_json
 from paceline.worker.world.join import World
 
 LOSS = "loss"
@@ -94,7 +94,7 @@ class Tally:
         rows = [self._sums.get(name, zero) for name in names] + [self._counts.get(name, zero) for name in names]
         ends = [torch.tensor(float(value), dtype=torch.float64) for value in (self.num, others)]
         message = torch.stack([row.cpu() for row in rows] + ends)
-        sum_(message, world)
+        all_reduce_(message, world)
         if message[-1]:  # some rank has other names than the last time: all of them ask again
             return self.over(world)
         total = Tally()

@@ -38,13 +38,13 @@ def together() -> Generator[None]:
         raise
 
 
-def sum_(tensor: torch.Tensor, world: World) -> torch.Tensor:
+def all_reduce_(tensor: torch.Tensor, world: World) -> torch.Tensor:
     """Sum over ranks, in place: through memory that they share where that was asked for, else by the backend."""
     if world.size == 1:
         return tensor
     if world.shared_all_reduce is not None and world.shared_all_reduce.takes(tensor):
         with _lost():
-            world.shared_all_reduce.sum_(tensor)
+            world.shared_all_reduce.all_reduce_(tensor)
     else:
         with together():
             dist.all_reduce(tensor)
@@ -83,7 +83,7 @@ class Exchange:
 
     def wait(self) -> None:
         if self._shared_all_reduce is None:
-            sum_(self.own.flat, self._world)
+            all_reduce_(self.own.flat, self._world)
             return
         try:
             self._shared_all_reduce.wait(self._message)
@@ -112,7 +112,7 @@ def carried(world: World) -> str:
     return "memory+backend" if world.sent.by_backend else "memory"
 
 
-def gather(tensor: torch.Tensor, world: World) -> list[torch.Tensor]:
+def all_gather(tensor: torch.Tensor, world: World) -> list[torch.Tensor]:
     """The tensors of all ranks, of one shape, in the order of the ranks."""
     if world.size == 1:
         return [tensor]
@@ -145,7 +145,7 @@ def broadcast(tensor: torch.Tensor, world: World, *, src: int = 0) -> torch.Tens
         if world.shared_all_reduce is not None and tensor.device.type == "cpu" and flat.numel() <= _FEW_BYTES:
             message = flat.float() * (world.rank == src)  # a sum of one rank's bytes and of nothing
             with _lost():
-                world.shared_all_reduce.sum_(message)
+                world.shared_all_reduce.all_reduce_(message)
             flat = message.to(torch.uint8)
         else:
             with together():
@@ -166,7 +166,7 @@ def broadcast_json(value: object, world: World) -> object:
     return json.loads(bytes(broadcast(room, world).tolist()))
 
 
-def largest(values: list[float], world: World) -> list[float]:
+def all_reduce_max(values: list[float], world: World) -> list[float]:
     """Of each, over all ranks."""
     if world.size == 1:
         return values

@@ -103,7 +103,7 @@ class SharedAllReduce:
         self._state = _State()
         self._at = ctypes.addressof(self._layout), ctypes.addressof(self._state)
         ones = torch.ones(3)
-        self.sum_(ones)
+        self.all_reduce_(ones)
         if ones.tolist() != [size] * 3:
             raise RunFailed(
                 f"messages=memory: {size} ranks summed ones through memory and got {ones.tolist()}: use messages=backend",
@@ -118,7 +118,7 @@ class SharedAllReduce:
     def message(self, tensor: torch.Tensor) -> Message:
         return (*self._at, tensor.data_ptr(), tensor.nbytes, _WIDTHS[tensor.dtype], _SLICE_US)
 
-    def sum_(self, tensor: torch.Tensor) -> None:
+    def all_reduce_(self, tensor: torch.Tensor) -> None:
         """Over all ranks, in place; a tensor that it `takes`."""
         if tensor.numel():
             self._until(self._sum, self.message(tensor))
