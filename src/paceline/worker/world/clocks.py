@@ -1,8 +1,8 @@
 """One clock for all ranks: how far the monotonic clock of each machine is from rank 0's. Processes of one machine share theirs.
 
 Asked by small messages there and back, as NTP does it: the answer of the quickest exchange is wrong by at most half its round
-trip. Clocks drift by some milliseconds an hour, so the question is put again at every reckoning, and what lies between two
-answers is interpolated.
+trip. Clocks drift by some milliseconds an hour, so they are measured again whenever times are exchanged, and interpolated between two
+measurements.
 """
 
 from __future__ import annotations

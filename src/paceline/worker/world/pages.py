@@ -48,11 +48,11 @@ def lay_in_huge(view: memoryview) -> int:
 
 
 def _mmap(address: int | None, nbytes: int, protection: int, flags: int, handle: int) -> int:
-    mapped = _libc().mmap(address, nbytes, protection, flags, handle, 0)
-    if mapped == ctypes.c_void_p(-1).value:
+    start = _libc().mmap(address, nbytes, protection, flags, handle, 0)
+    if start == ctypes.c_void_p(-1).value:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-    return mapped
+    return start
 
 
 def _give_back(start: int, nbytes: int) -> None:

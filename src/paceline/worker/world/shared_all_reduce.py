@@ -64,13 +64,13 @@ class Room:
 
 
 class Gone(RuntimeError):
-    """A peer that did not come, in words that `collectives.together` takes for what they are: a lost connection."""
+    """Another rank died or did not come in time. Its message reads like a lost connection, so that `collectives.together` knows it."""
 
 
 class SharedAllReduce:
-    """One of a rank's life. `num` is how many sums went through it; the first is made here, of ones, and must come out right.
+    """A rank makes one and keeps it until it ends. `num` counts the sums; the first, of ones, is made here as a check.
 
-    Whoever can read the others' slots by itself (a compiled step) needs no sum: `publish()`, `wait()`, read, `release()`.
+    A compiled step, which can read the other ranks' slots itself, needs no sum: `publish()`, `wait()`, read the slots, `release()`.
     """
 
     def __init__(self, store: Any, *, rank: int, size: int, threads: int, timeout_s: float) -> None:
@@ -119,29 +119,30 @@ class SharedAllReduce:
         return (*self._at, tensor.data_ptr(), tensor.nbytes, _WIDTHS[tensor.dtype], _SLICE_US)
 
     def all_reduce_(self, tensor: torch.Tensor) -> None:
-        """Over all ranks, in place; a tensor that it `takes`."""
+        """Sum over all ranks, in place. `takes(tensor)` must be true."""
         if tensor.numel():
             self._until(self._sum, self.message(tensor))
         self.num += 1
 
     def rooms(self, num: int, dtype: torch.dtype) -> list[Room] | None:
-        """The slots of all ranks, for a message of this size; None where it is summed in parts: then slots change while it is read."""
+        """The slots of all ranks for a message of this size. None if it is so large that it is sent in parts, one after the other
+        through the same slot."""
         width = _WIDTHS.get(dtype)
         if width is None or num * width > PART_BYTES:
             return None
         return [Room(self._memory.view[start : start + num * width], dtype) for start in self._slots]
 
     def publish(self, message: Message) -> None:
-        """It is in my slot; there is time for other things until the others' are needed."""
+        """Put the message into this rank's slot, for the others to read. This rank may do other work before it calls `wait`."""
         self._until(self._publish, message)
 
     def wait(self, message: Message) -> None:
-        """When this comes back, everybody's is in its slot, as mine is."""
+        """Return when the messages of all ranks are in their slots."""
         self._until(self._wait, message)
         self.num += 1
 
     def release(self) -> None:
-        """I have read them all."""
+        """This rank has read all slots: the others may write into theirs again."""
         self._release(*self._at)
 
     def _until(self, call: Callable[..., int], message: Message) -> None:
@@ -171,7 +172,7 @@ def _words(tag: int) -> str:
 
 
 def _join(store: Any, rank: int, *, nbytes: int) -> Any:
-    """Rank 0 makes it and leaves word where; the others find it."""
+    """The shared memory: rank 0 makes it and writes its address into the store, the others map it."""
     if rank == 0:
         made = make(nbytes)
         store.set("paceline/all_reduce", ",".join(map(str, made.address.row())))
@@ -188,7 +189,7 @@ def _join(store: Any, rank: int, *, nbytes: int) -> Any:
 
 
 def _peers(store: Any, rank: int, size: int) -> tuple[dict[int, Peer], int]:
-    """The other processes, and how many cores all of us may use together: each may be bound to some of its own."""
+    """The other ranks' processes, and the number of cores that all ranks may use together: each may be bound to some of them."""
     me, mine = this_process(), os.sched_getaffinity(0)
     store.set(f"paceline/process/{rank}", ",".join(map(str, (me.pid, me.began, *mine))))
     rows = [[int(word) for word in store.get(f"paceline/process/{other}").decode().split(",")] for other in range(size)]
