@@ -47,7 +47,7 @@ class SharedFeed(TensorFeed):
 
 
 class Promised:
-    """Data that another rank loads for us; loaded here after all where that rank has nothing to share."""
+    """Data that another rank of this machine loads. It is loaded here only if that rank has nothing to share."""
 
     kind = "tensors"
 
@@ -56,7 +56,7 @@ class Promised:
 
 
 def load_data(spec: Spec, task: Task, *, rank: int, local_rank: int = 0) -> Feeds:
-    """Before the world is joined: nobody waits in a collective while another loads, and loader processes fork cleanly."""
+    """Called before the world is joined: no rank waits in a collective while another loads, and loader processes fork cleanly."""
     assert isinstance(spec.threads, int)
     torch.set_num_threads(spec.threads)
     seed_everything(spec.seed)  # data a task draws at random is the same on every rank
@@ -115,7 +115,7 @@ def _same_lengths(feeds: Feeds, task: Task, world: World) -> None:
 
 
 def _once_a_machine(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds:
-    """The first rank of each machine says where; the others of its machine look there. All ranks together."""
+    """The first rank of each machine shares its tensors and sends their address; the others map them. Called by all ranks together."""
     mine = [feeds.train, feeds.test]
     shared = _share(spec, mine) if world.local_rank == 0 else None
     here = int.from_bytes(hashlib.sha256(world.host.encode()).digest()[:7], "little")
@@ -129,7 +129,7 @@ def _once_a_machine(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds
         _taken(feed, _tensors(shared, tensors) if shared is not None and tensors is not None else None, task, split, world)
         for split, feed, tensors in zip(_SPLITS, mine, layout, strict=True)
     ]  # fmt: skip
-    agree(0, world)  # all have found it, and compared
+    agree(0, world)  # a barrier: all ranks have mapped the memory and compared
     if shared is not None:
         shared.close_door()
     return Feeds(*shared_feeds)
@@ -185,7 +185,7 @@ def _share(spec: Spec, feeds: Sequence[Feed]) -> Shared | None:
 
 
 def _plain(tensor: torch.Tensor) -> bool:
-    """Numbers that lie in this process's own memory, one after the other: what a copy of bytes can hold."""
+    """Whether it is an ordinary dense tensor in host memory, which a copy of bytes can hold."""
     usual = type(tensor) is torch.Tensor and tensor.layout == torch.strided and tensor.device.type == "cpu"
     return usual and not tensor.requires_grad and not tensor.is_quantized and tensor.numel() > 0
 
@@ -211,7 +211,7 @@ def _tensors(shared: Shared, rows: list[dict[str, Any]]) -> tuple[torch.Tensor, 
 
 
 def _same(own: Sequence[torch.Tensor], shared: Sequence[torch.Tensor]) -> bool:
-    """To the bit, so that a NaN is equal to itself; in the format of the run, in which both would be used."""
+    """Whether the tensors are equal bit by bit in the format of the run; so a NaN equals itself."""
     if [tensor.shape for tensor in own] != [tensor.shape for tensor in shared]:
         return False
     return all(

@@ -89,7 +89,7 @@ def _profile(parts: Parts, run: RunDir, log: EventLog, applied: dict[str, Any]) 
 
 
 def _train(parts: Parts, run: RunDir, log: EventLog, fixed: dict[str, Any], cores: Any) -> None:
-    """`fixed`: what was applied before the first step and stays so; the optimizer's learning rate, too, as it began."""
+    """`fixed`: the settings applied before the first step, which stay as they are; the learning rate in them is the initial one."""
     watch, world = parts.watch, parts.world
     observe = Observer(run, world, log)
     parts.energy.start()
@@ -123,7 +123,7 @@ def _train(parts: Parts, run: RunDir, log: EventLog, fixed: dict[str, Any], core
 
 
 def _after_steps(parts: Parts) -> dict[str, Any]:
-    """Some things only the steps could tell."""
+    """What was applied as far as only the steps can tell."""
     world = parts.world
     first = broadcast_json(list(parts.step.computed), world)  # rank 0 always has a sample
     assert isinstance(first, list)
@@ -169,7 +169,7 @@ def load_libraries(spec: Spec) -> None:
 
 
 def _data_bytes(parts: Parts) -> int | None:
-    """Of data that is held as tensors, each storage once: training and test set may be views of one array."""
+    """Bytes of the data that is held as tensors. Each storage counts once: training and test set may be views of one array."""
     storages: dict[int, int] = {}
     for feed in (parts.train, parts.test):
         if not isinstance(feed, TensorFeed):

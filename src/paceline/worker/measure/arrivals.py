@@ -91,7 +91,10 @@ class Arrivals:
             return
         rows = all_gather(torch.from_numpy(self._clocks.common(arrived)), self._world)
         delays = wait_times(
-            torch.stack(rows).numpy(), left - wait_began, rank=self._world.rank, wait_began=self._clocks.common(wait_began)
+            torch.stack(rows).numpy(),
+            left - wait_began,
+            rank=self._world.rank,
+            wait_began=self._clocks.common(wait_began),
         )
         self.waited_s += delays.waited_s
         self.delay_s += delays.delay_s

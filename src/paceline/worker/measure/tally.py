@@ -31,12 +31,12 @@ class Tally:
         self.num = 0
 
     def later(self, give: Callable[[], Sums], num: int) -> None:
-        """`num` more samples, whose sums `give` has when somebody reads: a step that is one graph adds them up inside it."""
+        """Add `num` samples whose sums `give` returns when they are read: a step that is one graph adds them up itself."""
         self._later = give
         self.num += num
 
     def take(self) -> None:
-        """What is still to be given."""
+        """Fetch the sums that `later` has left to fetch."""
         give, self._later = self._later, None
         if give is not None:
             self.add(give(), 0)
@@ -76,8 +76,8 @@ class Tally:
         return tally
 
     def over(self, world: World, names: list[str] | None = None) -> Tally:
-        """The same over all ranks. A rank that saw nothing learns the names from rank 0, which always sees something; `names`: those of
-        the last time, so that nobody has to be told again."""
+        """The tally of all ranks together. A rank without samples learns the names of the scores from rank 0, which always has some.
+        `names`: those of the last call, which saves sending them again."""
         if world.size == 1:
             return self
         known = names is not None

@@ -15,7 +15,7 @@ _AHEAD = 4  # batches that wait at a time
 
 
 def is_mapped(array: Any) -> bool:
-    """Whether an array's numbers lie in a file: itself, or what it is a view of."""
+    """Whether an array, or the array it is a view of, is a mapped file."""
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap):
             return True
@@ -24,9 +24,9 @@ def is_mapped(array: Any) -> bool:
 
 
 class Ahead:
-    """Iterate over it once. torch's indexed copy lets go of Python's lock, so the thread reads while the step computes.
+    """Iterate over it once. torch's indexed copy releases the GIL, so the thread reads while the step computes.
 
-    The thread ends when all is fetched, or soon after nobody wants more (a run that stops in the middle of an epoch).
+    The thread ends when all batches are fetched, or soon after the iteration was left (a run that stops in the middle of an epoch).
     """
 
     def __init__(self, tensors: tuple[torch.Tensor, ...], ids: Sequence[np.ndarray[Any, Any]], *, pinned: bool) -> None:
@@ -51,7 +51,7 @@ class Ahead:
                 self._put(tuple(self._copy(tensor, torch.from_numpy(ids)) for tensor in self._tensors))
                 if self._left.is_set():
                     return
-        except BaseException as error:  # a file cut short, no memory: said where the batch is asked for
+        except BaseException as error:  # a file cut short, no memory: raised again where the batch is asked for
             self._put(error)
 
     def _put(self, item: tuple[torch.Tensor, ...] | BaseException) -> None:

@@ -29,7 +29,7 @@ _MISSING = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What was found: something with the task's functions, not yet given its parameters."""
+    """A class or module with the task's functions, before its parameters have values."""
 
     name: str
     source: Path | None
@@ -39,8 +39,8 @@ class Definition:
     defaults: dict[str, Any]
 
     def _means(self, home: Any, name: str) -> bool:
-        """Whether this is the task's own. In a file of functions one with more or fewer parameters is something else; with as many
-        under other names nobody can tell, and in a class it is a mistake."""
+        """Whether the function of this name is meant for the task. In a file of functions, one with another number of parameters is not.
+        One with the right number but other names could be either, so it is refused; in a class any difference is refused."""
         function = getattr(home, name, None)
         if not callable(function):
             return False
@@ -90,7 +90,7 @@ _PLAIN = {kind.__name__: kind.__name__ for kind in (int, float, bool, str)}
 
 
 def _param(name: str, parameter: inspect.Parameter) -> Param:
-    """Its type by annotation (`int`, `int | None`, `Optional[int]`) or by its default; anything else cannot be typed in words."""
+    """The type is that of the annotation (`int`, `int | None`, `Optional[int]`) or of the default; any other cannot be given as text."""
     hint = parameter.annotation
     text = (
         hint if isinstance(hint, str) else getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)

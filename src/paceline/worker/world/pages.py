@@ -19,7 +19,7 @@ _FIXED, _COLLAPSE = 0x10, 25  # of Linux; Python has no names for them
 
 
 def mapped(handle: int, nbytes: int, *, populate: bool = False) -> memoryview:
-    """To read and write, shared with whoever maps the same file. Given back when nobody has the view any more."""
+    """Map a file to read and write, shared with all who map the same file. It is unmapped when the last view of it is gone."""
     room = _mmap(None, nbytes + HUGE, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
     start = -(-room // HUGE) * HUGE
     flags = mmap.MAP_SHARED | _FIXED | (mmap.MAP_POPULATE if populate else 0)
@@ -35,8 +35,8 @@ def mapped(handle: int, nbytes: int, *, populate: bool = False) -> memoryview:
 
 
 def lay_in_huge(view: memoryview) -> int:
-    """Before it is filled: what is there would be copied. It is a wish: a kernel that does not know it, or has no such pages left,
-    leaves all as it is. 0, or the number of its reason."""
+    """Ask the kernel for huge pages; to be called before the memory is filled, because what is there would be copied. A kernel that
+    does not know the request, or has no such pages left, changes nothing. Returns 0, or the errno of the refusal."""
     num = len(view) // HUGE
     for page in range(num):
         view[page * HUGE] = view[page * HUGE]  # where nothing is, there is nothing to lay elsewhere

@@ -48,8 +48,8 @@ class _State(ctypes.Structure):
 
 
 class Room:
-    """Numbers in some memory, as tensors: whole, or cut into pieces that lie one behind the other. Each has a storage of its own as far
-    as torch knows, so that torch's compiler does not look for what they have in common: there is nothing."""
+    """A buffer as tensors: one flat tensor, or pieces that follow each other. torch sees a storage of its own for each piece, so its
+    compiler does not look for aliasing, of which there is none."""
 
     def __init__(self, memory: Any, dtype: torch.dtype) -> None:
         self._memory, self._dtype = memory, dtype
