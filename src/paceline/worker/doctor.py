@@ -35,9 +35,9 @@ def examine(run: RunDir) -> None:
     }  # fmt: skip
     # One thread: a few that wait for each other are slowed out of all proportion by whatever else the machine does.
     torch.set_num_threads(1)
-    for what, found in _stages(facts):
+    for what, stage in _stages(facts):
         write_json(run.facts, {**facts, "trying": what})
-        found()
+        stage()
     write_json(run.facts, facts)
 
 
@@ -76,7 +76,7 @@ def _gpus() -> dict[str, Any]:
     """Each GPU; or none, and torch's own word for it."""
     try:
         torch.cuda.init()
-        found = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+        devices = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
         version = nccl.version() if dist.is_nccl_available() else ()
     except (RuntimeError, AssertionError) as error:  # no driver, no device; a build without CUDA asserts
         return {"gpus": [], "no_gpu": _first_line(error)}
@@ -85,7 +85,7 @@ def _gpus() -> dict[str, Any]:
             "name": one.name, "memory_bytes": one.total_memory, "capability": [one.major, one.minor],
             "no_energy": gpu_lacks(torch.device("cuda", number)),
         }
-        for number, one in enumerate(found)
+        for number, one in enumerate(devices)
     ]  # fmt: skip
     return {"gpus": gpus, "nccl": ".".join(map(str, version))}
 

@@ -37,8 +37,8 @@ _NOT_INITIALIZED = 3  # what libcuda answers before anybody called cuInit
 
 
 def load(names: tuple[str, ...]) -> None:
-    """Without looking for garbage while thousands of modules are made; what is there then is never looked at again: a rank that
-    marked it would copy every page of it."""
+    """Import with the garbage collector off, then freeze what was made: a rank that collected it would write to its pages, and so copy
+    them."""
     gc.disable()
     for name in names:
         importlib.import_module(name)
@@ -68,12 +68,12 @@ def why_not() -> str | None:
 
 
 def _threads() -> list[str]:
-    """By the names they gave themselves; one that ends meanwhile is none."""
-    found: list[str] = []
+    """The names of this process's threads; one that ends meanwhile is left out."""
+    names: list[str] = []
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found.append((task / "comm").read_text().strip())
-    return found
+            names.append((task / "comm").read_text().strip())
+    return names
 
 
 def _touched_gpu() -> bool:
@@ -91,7 +91,7 @@ def _loaded(name: str) -> list[str]:
 
 
 def _take_threads() -> None:
-    """As many as a started process would have: its libraries read the variables when they are loaded, and ours are loaded already."""
+    """Set the numbers of threads from the environment: libraries read it when they are loaded, and here they were loaded before."""
     torch: Any = importlib.import_module("torch")
     if asked := threads_asked("OMP_NUM_THREADS"):
         torch.set_num_threads(asked)

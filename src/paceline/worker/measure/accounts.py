@@ -141,7 +141,7 @@ class Accounts:
             self._book(frame, _Place(node, (), node, owner.says == BACKWARD))
 
     def _phase(self, frame: Frame, *, away_s: float) -> None:
-        """A phase whose work is done by another thread (backward on a GPU) only waits meanwhile: that time is booked there."""
+        """While another thread does a phase's work (backward on a GPU), this one waits: the time is booked on the other thread."""
         node = self.tree.child("phase", frame.says)
         node.calls += 1
         node.own_s += max(0.0, frame.own_s - away_s)
@@ -242,7 +242,7 @@ def _links(phases: Sequence[Frame]) -> Iterator[tuple[tuple[int, int], Chain]]:
 
 
 def _elsewhere(roots: Sequence[Frame], phases: Sequence[Frame]) -> Iterator[tuple[Frame, Frame]]:
-    """(phase, frame) of the engine's work on a thread of its own, while a phase was going on; other threads work for nobody here."""
+    """(phase, frame) of what the autograd engine does on its own thread during a phase. Other threads are left out."""
     own = {phase.thread for phase in phases}
     starts = [phase.start_s for phase in phases]
     for frame in roots:

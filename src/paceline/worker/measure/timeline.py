@@ -20,7 +20,7 @@ _MOST_PENDING = 4096
 
 
 def following(watch: Stopwatch, device: torch.device) -> Stopwatch:
-    """The same stopwatch, from now on by the clock of what does the work."""
+    """The stopwatch for this device: on a GPU a `Timeline` that goes on where `watch` stands."""
     return Timeline(watch, device) if device.type == "cuda" else watch
 
 
@@ -61,7 +61,7 @@ class Timeline(Stopwatch):
         self._at = self._since = self._clock()  # the two clocks drift apart: laid side by side again
 
     def _read(self, *, sure: bool) -> None:
-        """Into the parts with every event the device has passed (`sure`: all of them). `_at` goes along on the host's clock."""
+        """Book every event that the device has passed into the parts (`sure`: it has passed all). `_at` is the last one's host time."""
         while self._pending and (sure or self._pending[0][1].query()):
             part, event = self._pending.popleft()
             took = self._last.elapsed_time(event) / 1e3
@@ -82,5 +82,5 @@ class Timeline(Stopwatch):
         return event
 
     def seconds(self, start: Any, end: Any) -> float:
-        """Both must be over: after a `settle`."""
+        """Both moments must have passed on the device: call `settle` first."""
         return start.elapsed_time(end) / 1e3

@@ -1,4 +1,4 @@
-"""Each launcher's dialect of "who am I", translated once. Their only reader, and their only writer where a library insists."""
+"""The environment variables by which each launcher tells a process its rank. Only this file reads or writes them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def identify(variables: Mapping[str, str] | None = None) -> Identity:
 
 
 def meeting(variables: Mapping[str, str] | None = None) -> Meeting | None:
-    """None where the run has one machine: then nobody has to be found."""
+    """None if the run has one machine: there is no other to connect to."""
     told = os.environ if variables is None else variables
     head, port = told.get("PACELINE_HEAD", ""), told.get("PACELINE_PORT", "")
     machine = told.get("PACELINE_MACHINE") or told.get("SLURM_NODEID", "")
@@ -122,7 +122,7 @@ def variables() -> dict[str, str]:
 
 
 def become(variables: Mapping[str, str]) -> None:
-    """In a process that was forked and not started: these variables and no others, as a started one would have them."""
+    """In a forked process: replace the environment by these variables, as a started process would have them."""
     os.environ.clear()
     os.environ.update(variables)
 

@@ -37,7 +37,7 @@ class Lane:
         self._thread: threading.Thread | None = None
 
     def do(self, task: Task, *, waits: bool) -> Work:
-        """Run `task` when its turn has come; `waits` says that the caller will do nothing before it is over."""
+        """Run `task` after those asked for before it. `waits`: the caller will do nothing until it is over."""
         if threading.current_thread() is self._thread:
             # It would wait for itself; run at once instead, it would overtake, and only on the ranks that are late.
             raise RuntimeError(

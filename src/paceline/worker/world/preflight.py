@@ -165,7 +165,7 @@ def _conclude(run: RunDir, wrong: list[str], reports: list[Report], meeting: Mee
     remove_file(_secret_path(run))
     if wrong:
         raise RunFailed("; ".join(wrong), kind="launch")
-    machines = [{k: v for k, v in asdict(found).items() if k not in ("secret", "writable")} for found in reports]
+    machines = [{k: v for k, v in asdict(report).items() if k not in ("secret", "writable")} for report in reports]
     write_json(run.machines, {"schema": 1, "head": meeting.head, "port": meeting.port, "machines": machines})
 
 
@@ -180,13 +180,13 @@ def _hear(line: socket.socket, spec: Spec, peer: str, *, seconds: float) -> Repo
 
 
 def _line(line: socket.socket) -> bytes:
-    found = bytearray()
-    while not found.endswith(b"\n") and len(found) < _MOST_BYTES:
+    received = bytearray()
+    while not received.endswith(b"\n") and len(received) < _MOST_BYTES:
         piece = line.recv(4096)
         if not piece:
             break
-        found += piece
-    return bytes(found)
+        received += piece
+    return bytes(received)
 
 
 def _follow(run: RunDir, meeting: Meeting, clock: Clock) -> None:
