@@ -165,7 +165,7 @@ class CompiledStep(SingleGraphStep):
     def finish(self) -> dict[str, Any] | None:
         row = super().finish()
         assert row is not None
-        return {**row, "cache": self._compiler.found(), "captured": self._recording is not None}
+        return {**row, "cache": self._compiler.cache_state(), "captured": self._recording is not None}
 
     def close(self) -> None:
         self._compiler.close()

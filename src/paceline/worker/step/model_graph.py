@@ -105,5 +105,5 @@ class ModelGraphStep:
             **self.compiles.counts(),
             "compile_s": self._eager.watch.spent(COMPILE),
             "eager_steps": eager,
-            **({} if self._compiler is None else {"cache": self._compiler.found()}),
+            **({} if self._compiler is None else {"cache": self._compiler.cache_state()}),
         }

@@ -48,11 +48,11 @@ _SENTENCES = {
 
 def differences(asked: Seat, got: Seat) -> list[str]:
     """A sentence for each thing accelerate has otherwise; empty when it does what was asked."""
-    want, found = asdict(asked), asdict(got)
+    want, have = asdict(asked), asdict(got)
     return [
-        sentence.format(asked=want[name], got=found[name])
+        sentence.format(asked=want[name], got=have[name])
         for name, sentence in _SENTENCES.items()
-        if found[name] != want[name]
+        if have[name] != want[name]
     ]
 
 

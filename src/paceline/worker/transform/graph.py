@@ -91,7 +91,7 @@ class Compiler:
             self._open.enter_context(fresh_cache())
         self._ready = True
 
-    def found(self) -> str:
+    def cache_state(self) -> str:
         """Whether an earlier run had left it: `hit`, `miss`, or `fresh` where nobody looked."""
         return "fresh" if not self._kept else "hit" if _hits() > self._before else "miss"
 
@@ -138,8 +138,8 @@ def _refusal(error: BaseException, asked: str, instead: str) -> str:
 def said(text: str) -> str:
     """The first line of an error of torch's, and the innermost line of the user's code that it names."""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "no message").partition(" (unhinted")[0]
-    found = _WHERE.findall(text.partition("from user code:")[2] or text)
-    lines = [place for place in found if "/torch/" not in place[0].replace("\\", "/")] or found
+    places = _WHERE.findall(text.partition("from user code:")[2] or text)
+    lines = [place for place in places if "/torch/" not in place[0].replace("\\", "/")] or places
     if not lines:
         return first[:300]
     name = lines[-1][0].replace("\\", "/").rpartition("/")[2]
@@ -244,12 +244,12 @@ class _Input:
 
 
 def _inputs(program: torch.export.ExportedProgram, batch: Any) -> list[_Input]:
-    found = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    inputs = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     names, leaves = program.graph_signature.user_inputs, _pytree.tree_leaves(batch)
     ranges = {
         str(name): (_whole(limits.lower), _whole(limits.upper)) for name, limits in program.range_constraints.items()
     }
-    values = [found.get(name) if isinstance(name, str) else None for name in names]
+    values = [inputs.get(name) if isinstance(name, str) else None for name in names]
     sizes = [value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else None for value in values]
     return [_Input(leaf, size, ranges) for leaf, size in zip(leaves, sizes, strict=True)]
 

@@ -134,18 +134,18 @@ def fuse(model: nn.Module) -> Fused:
     reasons: list[str] = []
     for key, plain in convolutions.items():
         follow = [_followers(parent, name) for parent, name in standing.get(key, [])]
-        why = _shape(plain) or next((found for found in follow if isinstance(found, str)), None)
-        follow = [found for found in follow if not isinstance(found, str)]
-        pools = {len(found) == 2 for found in follow}
+        why = _shape(plain) or next((reason for reason in follow if isinstance(reason, str)), None)
+        follow = [layers for layers in follow if not isinstance(layers, str)]
+        pools = {len(layers) == 2 for layers in follow}
         if why is None and len(pools) != 1:
             why = "is used in several places, not all followed by the same layers" if pools else "is the whole model"
         if why is not None:
             reasons.append(f"{names[key] or 'it'} {why}")
             continue
         fused = FusedConv2d(plain, pool=pools.pop())
-        for (parent, name), found in zip(standing[key], follow, strict=True):
+        for (parent, name), layers in zip(standing[key], follow, strict=True):
             chosen.append(Place(parent, name, fused, plain))
-            chosen += [Place(parent, after, nn.Identity(), old) for after, old in found]
+            chosen += [Place(parent, after, nn.Identity(), old) for after, old in layers]
     if not chosen:
         raise RunFailed(_none(len(convolutions), reasons), kind="mismatch")
     for place in chosen:
@@ -184,7 +184,7 @@ def _followers(parent: nn.Module, name: str) -> list[tuple[str, nn.Module]] | st
     if not isinstance(parent, nn.Sequential) or type(parent).forward is not nn.Sequential.forward:
         return "stands in no nn.Sequential, so nobody can see what follows it"
     order = list(parent._modules.items())
-    at = [found for found, _ in order].index(name)
+    at = [key for key, _ in order].index(name)
     after = [(key, module) for key, module in order[at + 1 : at + 3] if module is not None]
     if not after or type(after[0][1]) is not nn.ReLU:
         return f"is followed by {type(after[0][1]).__name__ if after else 'nothing'}, not by ReLU"

@@ -45,24 +45,24 @@ def trace(body: Callable[[Any], None], state: Any, instead: Mapping[Any, Callabl
 def _lifted(graph: torch.fx.GraphModule) -> list[torch.Tensor]:
     """Tensors the body found elsewhere (a frozen layer, a mask that is no buffer) become inputs too: as constants they would be a
     copy of today's values."""
-    found: dict[str, tuple[torch.fx.Node, torch.Tensor]] = {}
+    lifted: dict[str, tuple[torch.fx.Node, torch.Tensor]] = {}
     last = [node for node in graph.graph.nodes if node.op == "placeholder"][-1]
     for node in [node for node in graph.graph.nodes if node.op == "get_attr"]:
         name = str(node.target)
         value = getattr(graph, name, None)
         if not isinstance(value, torch.Tensor):
             continue
-        if name not in found:
+        if name not in lifted:
             with graph.graph.inserting_after(last):
-                last = graph.graph.placeholder(f"found_{len(found)}")
+                last = graph.graph.placeholder(f"lifted_{len(lifted)}")
             last.meta = dict(node.meta)
-            found[name] = last, value
-        node.replace_all_uses_with(found[name][0])
+            lifted[name] = last, value
+        node.replace_all_uses_with(lifted[name][0])
         graph.graph.erase_node(node)
-    for name in found:
+    for name in lifted:
         delattr(graph, name)
     graph.recompile()
-    return [value.detach() for _, value in found.values()]
+    return [value.detach() for _, value in lifted.values()]
 
 
 def written_twice(traced: Traced) -> bool:
@@ -134,5 +134,5 @@ def _bare(made: Any, inputs: list[torch.Tensor]) -> Callable[[list[torch.Tensor]
 
     places = [tensor.untyped_storage().data_ptr() for tensor in inputs if tensor.numel()]
     alone = len(set(places)) == len(places) and all(tensor.device.type == "cpu" for tensor in inputs)
-    found = inspect.unwrap(getattr(made, "_compiled_fn", made))
-    return found.current_callable if alone and isinstance(found, CompiledFxGraph) else None
+    compiled = inspect.unwrap(getattr(made, "_compiled_fn", made))
+    return compiled.current_callable if alone and isinstance(compiled, CompiledFxGraph) else None
