@@ -41,7 +41,8 @@ def shard(spec: Spec, task: Task, task_module: TaskModule, world: World, watch: 
 
 
 def not_as_asked(spec: Spec, exchange: dict[str, Any], *, after_steps: bool = False) -> list[str]:
-    """asked == got, of what the objects say of themselves: a sentence's end for each that differs. Some only the steps can show."""
+    """Compares what was asked with what the built objects report: the end of a sentence for each difference. Some
+    differences show only after the first step."""
     names = ["bucket_mb", "bucket_view", "reshard", "table_split", *(["compress", "sync_every"] if after_steps else [])]
     asked = {name: want for name in names if name in exchange and (want := getattr(spec, name)) is not None}
     return [f"{name} {want}, got {exchange[name]}" for name, want in asked.items() if not _same(want, exchange[name])]

@@ -68,7 +68,7 @@ class Ddp(Plain):
             yield
 
     def reduce(self, count: Any) -> None:
-        """The sums are here; what they are divided by is what all ranks counted."""
+        """The gradients are summed by now; here they are divided by the count of all ranks."""
         seen = torch.as_tensor(count, dtype=torch.float64, device=self._parameters[0].device).reshape(1)
         total = sum_(seen.clone(), self.world)
         for gradient in self.gradients():
@@ -81,12 +81,13 @@ class Ddp(Plain):
         return self._overlap.hidden_s()
 
     def _sent_as(self) -> str:
-        """The half formats among what was sent, where gradients are wider."""
+        """The half-precision formats among the buckets that were sent, where the gradients themselves are wider."""
         weights = {parameter.dtype for parameter in self._parameters}
         return "+".join(word for word, wire in _WIRE.items() if wire in self._overlap.sent_as - weights) or "none"
 
     def read_back(self) -> dict[str, Any]:
-        """`buckets`: bytes of each, in the order they were sent; known after the first step, and alone never."""
+        """`buckets`: the bytes of each, in the order they were sent. Known after the first step; a single rank has
+        none."""
         return {
             "bucket_mb": self._ddp.bucket_bytes_cap / _MEGABYTE,
             "bucket_view": self._ddp.gradient_as_bucket_view,
@@ -98,7 +99,7 @@ class Ddp(Plain):
 
 
 def dense_only(model: torch.nn.Module, asked: str) -> None:
-    """Buckets and parts are dense: a table's sparse gradient has no place in them."""
+    """DDP's buckets and FSDP's parts are dense: sparse gradients of a table are refused."""
     if sparse_parameters(model):
         raise RunFailed(
             f"{asked}: the model has a table with sparse=True, whose gradients hold some rows only, and torch sends dense ones here: "
@@ -108,7 +109,7 @@ def dense_only(model: torch.nn.Module, asked: str) -> None:
 
 
 class _Guarded(torch.nn.Module):
-    """The user's errors are told from DDP's in here."""
+    """The task's forward. It marks errors of the user's code, so that they are not taken for errors of DDP."""
 
     def __init__(self, task_module: TaskModule) -> None:
         super().__init__()
@@ -121,7 +122,8 @@ class _Guarded(torch.nn.Module):
 
 @contextlib.contextmanager
 def ddps_words(asked: str, talking: Callable[[], bool] = lambda: True) -> Generator[None]:
-    """What DDP throws, as a sentence: a model it cannot follow, or a peer that went away. The user's own errors are sentences already."""
+    """Turns what DDP raises (a model it cannot follow, a peer that went away) into one sentence. Errors of the user's
+    code pass unchanged."""
     try:
         yield
     except RuntimeError as error:

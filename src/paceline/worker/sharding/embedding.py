@@ -46,7 +46,7 @@ class CutTables(Replicated):
             gradient.div_(total)
 
     def norm(self) -> torch.Tensor:
-        """What is replicated counts once, what is cut over all ranks."""
+        """Replicated parameters count once; the squares of cut ones are summed over all ranks."""
         mine = torch.nn.utils.get_total_norm(self._of_tables()).to(self.world.device)
         square = torch.square(mine.to(torch.promote_types(mine.dtype, torch.float32))).reshape(1)
         with self._watch.aside():
@@ -55,7 +55,7 @@ class CutTables(Replicated):
         return torch.sqrt(square[0] + torch.square(same))
 
     def read_back(self) -> dict[str, Any]:
-        """How each table is cut is read from the shapes of what is here; the same words on every rank."""
+        """How each table is cut, read from the shapes of the parts; every rank reports the same."""
         splits = {_split(tuple(table.shard.shape), table.shape) for table in self._tables.values()}
         return {
             "table_split": "+".join(sorted(splits)),

@@ -1,6 +1,6 @@
-"""Whether every rank can keep step, asked of the sizes alone, before training: some ways wait for each rank in each step.
+"""Checks before training that every rank can take part in every step, for the ways of sharding that wait for all ranks.
 
-A question of the number of samples, which only the rank knows for sure: so it is asked here, and not by a rule.
+It depends on the number of samples, which only the rank knows for sure. So it is checked here, and not by a rule.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _WRAPPER = "wrap=accelerate"  # which wraps the model in DDP
 
 
 def check_equal_steps(num: int, spec: Spec, world: World) -> None:
-    """`num` training samples. Only batches that will be trained on count: `steps` may end a run before the short one."""
+    """`num`: training samples. Only batches that will be trained on count: `steps` may end a run before the short last
+    one."""
     way = SHARDINGS[spec.sharding]
     asked, waits_as = (_WRAPPER, "DDP") if spec.wrap == "accelerate" else (f"sharding={spec.sharding}", way.waits_as)
     if world.size > 1 and waits_as is not None:
@@ -30,7 +31,7 @@ def check_equal_steps(num: int, spec: Spec, world: World) -> None:
 
 
 def a_sample_for_every_rank(num: int, spec: Spec, world: World, *, asked: str, waits_as: str) -> None:
-    """A rank that has no sample has nothing to go backward through, or does not come to where the others meet."""
+    """A rank without a sample has no backward pass, or would not reach the collectives inside the model."""
     empty = next((piece for piece in _pieces(num, spec, world, rank=world.size - 1) if not len(piece.ids)), None)
     if empty is not None:
         raise RunFailed(
@@ -42,7 +43,7 @@ def a_sample_for_every_rank(num: int, spec: Spec, world: World, *, asked: str, w
 
 
 def _equal_micro_batches(num: int, spec: Spec, world: World, *, asked: str) -> None:
-    """Ranks meet inside the model, so each must call it equally often."""
+    """There are collectives inside the model, so each rank must call it equally often."""
     first, last = (_pieces(num, spec, world, rank=rank) for rank in (0, world.size - 1))  # most and fewest samples
     for most, fewest in zip(first, last, strict=True):
         here, there = (len(micro_pieces(piece, spec.accumulate)) for piece in (most, fewest))
@@ -56,7 +57,7 @@ def _equal_micro_batches(num: int, spec: Spec, world: World, *, asked: str) -> N
 
 
 def _time_to_drift(num: int, spec: Spec) -> None:
-    """Before an evaluation ranks are made one model anyway: a longer time apart than an epoch would never come."""
+    """Ranks are averaged before every evaluation anyway: a `sync_every` longer than an epoch would never be reached."""
     each = steps_per_epoch(spec, num)
     longest = each if spec.steps is None else min(each, spec.steps)
     if longest < spec.sync_every:

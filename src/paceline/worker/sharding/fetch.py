@@ -1,6 +1,6 @@
-"""FSDP's two messages, as torch sends them, counted; and, where they are sent in the middle of the computation, timed as what they are.
+"""FSDP's two collectives, sent as torch sends them and counted; on a CPU, where they block the computation, also timed.
 
-On a GPU they run beside the computation in streams of their own. What is hidden there is not measured, so it is left alone.
+On a GPU they overlap with the computation in streams of their own. That part is not measured.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scat
 
 
 class _Message:
-    """What both have in common; FSDP asks each for the memory it needs."""
+    """What both have in common. FSDP calls `allocate` for the memory that a message needs."""
 
     def __init__(self, world: World, watch: Stopwatch) -> None:
         self._world, self._watch = world, watch
@@ -35,7 +35,7 @@ class _Message:
 
 
 class Fetch(_Message):
-    """The whole parameters of a unit from every rank's part."""
+    """All-gather: the whole parameters of a unit from the parts of all ranks."""
 
     def __call__(
         self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, async_op: bool = False
@@ -47,7 +47,7 @@ class Fetch(_Message):
 
 
 class Return(_Message):
-    """The gradients of a unit, summed over ranks, to each rank its part."""
+    """Reduce-scatter: the gradients of a unit, summed over ranks; each rank gets its part."""
 
     def __call__(
         self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any, async_op: bool = False

@@ -1,7 +1,8 @@
 """`sharding=fsdp`: parameters, gradients and optimizer state cut over ranks by torch's FSDP2 (`fully_shard`).
 
-Unit by unit a rank fetches the whole parameters, computes with them and lets go of them again; gradients are summed and cut
-in one message. FSDP divides them by nothing: the true divisor comes in a message of its own, as everywhere.
+A rank fetches the whole parameters of one unit, computes with them and frees them; gradients are reduce-scattered. FSDP
+is told to divide by nothing: the true divisor, what all ranks counted, is sent in a message of its own, as in every
+other way.
 """
 
 from __future__ import annotations
@@ -135,7 +136,8 @@ class Fsdp(Plain):
         }
 
     def _let_go(self, _: Any, __: Any, outputs: Any) -> None:
-        """After a forward pass that no backward follows: what is left fetched would be taken for the rank's own part."""
+        """After a forward pass without a backward: parameters that stayed fetched would be taken for the rank's own
+        part."""
         if any(isinstance(tensor, DTensor) for tensor in tree_leaves(outputs)):
             raise RunFailed(
                 _OUTSIDE, kind="mismatch"
@@ -146,10 +148,8 @@ class Fsdp(Plain):
 
 
 class _Used:
-    """Which parameters got a gradient on this rank since it was last asked.
-
-    FSDP computes with other objects than the ones the optimizer has. It makes them when a unit is first called, and keeps them.
-    """
+    """Which parameters got a gradient on this rank since the last call. FSDP computes with parameter objects of its
+    own, not with those of the optimizer; it makes them when a unit is first called, and keeps them."""
 
     def __init__(
         self, task_module: TaskModule, groups: Sequence[FSDPModule], parameters: Sequence[torch.nn.Parameter]
@@ -185,11 +185,12 @@ def _cut(
     *,
     reshard: bool,
 ) -> list[torch.nn.Module]:
-    """The units, from the innermost to the outermost; then the root, which holds what is in none of them.
+    """The units, from the innermost to the outermost; then the root, which holds the parameters that are in no unit.
 
-    The root's parameters stay fetched between its forward and its backward pass, as torch has it: they would come back at once.
-    But where the whole model is a unit, the root is it: the task's forward is always called, and the model may not be. What has
-    all its parameters in units inside of it has nothing to fetch, and is none.
+    As torch has it, the root's parameters stay fetched from its forward to its backward pass: freed, they would be
+    fetched again at once. Where the whole model is a unit, the root stands for it: the task's forward is always called,
+    and the model itself may not be. A module whose parameters all belong to units inside of it has nothing to fetch,
+    and is no unit.
     """
     targets = {id(unit): policy for unit in units if unit is not task_module.model}
     as_one = len(targets) == 0 or len(targets) < len(units)
@@ -216,7 +217,8 @@ def _cut(
 
 
 def _on_their_own(units: Sequence[torch.nn.Module], task_module: TaskModule) -> list[torch.nn.Module]:
-    """Without those that share a parameter with another part of the model: a parameter is in one unit, and theirs is the root."""
+    """Leaves out modules that share a parameter with another part of the model. A parameter belongs to one unit, so a
+    shared one belongs to the root."""
     owners: dict[int, list[torch.nn.Module]] = {}
     for module in task_module.modules():
         for parameter in module.parameters(recurse=False):
@@ -230,15 +232,14 @@ def _on_their_own(units: Sequence[torch.nn.Module], task_module: TaskModule) -> 
 
 
 def _group(unit: torch.nn.Module) -> Any:
-    """What FSDP knows of a unit; it has no public word for it."""
+    """FSDP's internal object of a unit; there is no public way to it."""
     return fully_shard.state(unit)._fsdp_param_group  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def _all_in_one_format(groups: Sequence[FSDPModule]) -> None:
-    """Before the last micro-batch: FSDP has added up the others' gradients in fp32, and sends no half ones beside those.
-
-    So a parameter that got none yet is given zeros to add to; one that nobody used loses them in `reduce`.
-    """
+    """Called before the last micro-batch. FSDP has added up the gradients of the earlier ones in fp32, and cannot send
+    half-precision ones together with those. So a parameter without a gradient is given zeros to add to; if no rank used
+    it, `reduce` removes them."""
     for group in groups:
         assert isinstance(group, torch.nn.Module)
         for cut in getattr(_group(group), "fsdp_params", ()):
@@ -253,7 +254,7 @@ def _all_in_one_format(groups: Sequence[FSDPModule]) -> None:
 
 @contextlib.contextmanager
 def fsdps_words() -> Generator[None]:
-    """What FSDP throws, as a sentence: the task's own errors go on, and blame the task's own lines."""
+    """Turns what FSDP raises into one sentence. Errors of the task's own code pass unchanged."""
     try:
         yield
     except (RuntimeError, AssertionError, ValueError, NotImplementedError) as error:
@@ -268,5 +269,5 @@ def fsdps_words() -> Generator[None]:
 
 
 def _raised_in(error: BaseException) -> str:
-    """The file whose line threw it."""
+    """The file in which the error was raised."""
     return Path(traceback.extract_tb(error.__traceback__)[-1].filename).as_posix()

@@ -1,6 +1,7 @@
-"""The message of `Replicated` as a graph reads and writes it: the same layout in the same order, made of tensors alone.
+"""The message of `Replicated` as tensors that a graph writes and reads, with the same layout and order.
 
-The graph writes each gradient to its place in the message, and sums what all ranks wrote while it updates its weights.
+The first graph of a step writes each gradient to its place in the message. The second one sums the messages of all
+ranks while it updates the weights.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from paceline.worker.world.collectives import Exchange
 
 
 class GradientMessage:
-    """Dense gradients, who was used, the count. There are no sparse ones: a step with them is no graph."""
+    """Dense gradients, a flag for each parameter that was used, and the count. A step with sparse gradients is never a
+    graph."""
 
     def __init__(self, replicated: Replicated) -> None:
         self._dense = replicated.dense
@@ -27,7 +29,8 @@ class GradientMessage:
         self.pieces = self.exchange.own.cut(sizes)  # the last two: who was used, and the count
 
     def write(self, gradients: Mapping[int, torch.Tensor | None], count: Any, pieces: Sequence[torch.Tensor]) -> None:
-        """Inside a graph; `gradients` by the id of their parameter."""
+        """Called inside a graph. `gradients` maps the id of a parameter to its gradient, or to None where it was not
+        used."""
         in_order = [gradients.get(id(parameter)) for parameter in self._dense]
         *places, used, counted = pieces
         for piece, gradient in zip(places, in_order, strict=True):
@@ -39,8 +42,9 @@ class GradientMessage:
         counted.copy_(torch.as_tensor(count).to(self._dtype).reshape(1))
 
     def read(self, messages: Sequence[torch.Tensor], parameters: Sequence[torch.nn.Parameter]) -> list[torch.Tensor]:
-        """Inside a graph: the mean's gradients of these parameters. Summed in the order of the ranks, each parameter by itself, so
-        that its sum becomes a part of its update."""
+        """Called inside a graph: the gradients of the mean loss for these parameters. The ranks' messages are added in
+        the order of the ranks, for each parameter apart, so that the compiler can fuse the sum into that parameter's
+        update."""
         count, start, places = _sum([message[-1] for message in messages]), 0, dict[int, slice]()
         for parameter in self._dense:
             places[id(parameter)] = slice(start, start + parameter.numel())

@@ -1,6 +1,7 @@
-"""`sync_every=H`: local SGD. Each rank updates alone, by the mean gradient of its own samples; every H steps parameters are averaged.
+"""`sync_every=H`: local SGD. Each rank updates with the mean gradient of its own samples; every H steps parameters are averaged.
 
-Clipping, norms and the optimizer's state stay a rank's own. Before an evaluation and at the end the ranks become one model.
+Clipping, norms and the optimizer's state are each rank's own. Before an evaluation and at the end the parameters are
+averaged too.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Local(Plain):
 
     @torch.no_grad()
     def _average(self) -> None:
-        """One message. The mean is plain: each rank made as many steps as the others, but for short batches."""
+        """One message. The mean has no weights, because all ranks made the same number of steps, except in short
+        batches."""
         # A mean in a half format would lose what ranks differ in.
         dtype = torch.promote_types(self._parameters[0].dtype, torch.float32)
         message = torch.cat([parameter.detach().reshape(-1).to(dtype) for parameter in self._parameters])

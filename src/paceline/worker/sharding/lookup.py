@@ -1,7 +1,8 @@
-"""A table that is cut over ranks: rows are fetched for this rank's ids, and their gradients brought back to where the rows lie.
+"""An embedding table cut over ranks: rows are fetched for this rank's ids, and their gradients are sent back to the owner.
 
-Every rank says its ids to all; who has a row (or a slice of it) sends it to who asked; the gradient goes the same way back. So a
-gradient is complete where it arrives, and no rank ever holds more of a table, or of its gradient, than its own part.
+Every rank sends its ids to all. The owner of a row (or of a slice of it) sends it to the ranks that asked, and the
+gradients go the same way back. So a gradient is complete at its owner, and no rank ever holds more of a table, or of
+its gradient, than its own part.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from paceline.worker.world.join import World
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What tables talk through."""
+    """The collectives that all cut tables of a model share."""
 
     world: World
     watch: Stopwatch
@@ -31,8 +32,9 @@ class Exchange:
             return all_to_all(pieces, shapes, self.world)
 
     def everybodys(self, ids: torch.Tensor, table: CutTable) -> list[torch.Tensor]:
-        """The ids of every rank. Their number stands before them; a rank that has more than there is room for says only that, and
-        all come again with room for it: one message, but for the first time."""
+        """The ids of every rank, each list preceded by its length. A rank with more ids than the message has room for
+        sends only the length; then all ranks repeat with a larger message. So it is one message, except when the number
+        of ids grows."""
         while True:
             room = table.room[table.training]
             message = ids.new_zeros(room + 1)
@@ -65,7 +67,7 @@ class CutTable(torch.nn.Embedding):
 
     @property
     def weight(self) -> torch.Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Refused: what is there looks like a table and has the rows of another."""
+        """Refused, because this rank has only its part: it would look like the table and hold other rows."""
         raise RunFailed(
             "sharding=embedding: the task uses a table's weight itself, and no rank has the whole table; call the table (ids in, rows "
             "out), or use another sharding",
@@ -81,7 +83,8 @@ class CutTable(torch.nn.Embedding):
         return self.shard.dtype
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """An id that is no row is found out here: its owner would be nobody, and its place would stay empty."""
+        """An id outside of the table is refused here: no rank would own it, and its row in the result would stay
+        uninitialised."""
         if ids.dtype not in (torch.int32, torch.int64):
             raise TypeError(f"ids of a table must be int32 or int64, not {ids.dtype}")
         if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= self.num_embeddings):
@@ -91,7 +94,7 @@ class CutTable(torch.nn.Embedding):
         return _LookUp.apply(ids, self.shard, self)  # pyright: ignore[reportReturnType]
 
     def part(self, rank: int | None = None) -> tuple[slice, slice]:
-        """Rows and columns a rank has; this one unless said otherwise."""
+        """The rows and columns that `rank` has; by default those of this rank."""
         return self.cut.of(self.shape, rank)
 
     def pieces(self) -> Iterator[torch.Tensor]:
@@ -111,7 +114,8 @@ class CutTable(torch.nn.Embedding):
         return broadcast(piece, self.exchange.world, src=owner)
 
     def _slices(self, start: int, stop: int) -> torch.Tensor:
-        """Everybody's columns of some rows; as wide as the widest, because a gathering wants one shape."""
+        """The columns of all ranks for some rows. Each is padded to the widest, because all_gather needs equal
+        shapes."""
         widths = [_num(self.part(rank)[1]) for rank in range(self.cut.size)]
         padded = self.shard.detach().new_zeros(stop - start, max(widths))
         padded[:, : self.shard.shape[1]] = self.shard.detach()[start:stop]
@@ -125,7 +129,8 @@ def _num(part: slice) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A table cut by rows: each id has one owner. `local[r]`: which rows here rank r wants; `places[q]`: where rank q's go."""
+    """A table cut by rows: each id has one owner. `local[r]`: the rows of this rank that rank r asked for. `places[q]`:
+    where the rows from rank q go in the result."""
 
     local: list[torch.Tensor]
     places: list[torch.Tensor]
@@ -156,7 +161,7 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """A table cut by columns: everybody has a slice of every row."""
+    """A table cut by columns: every rank has a slice of every row."""
 
     local: list[torch.Tensor]
     num: int
@@ -198,7 +203,7 @@ class _LookUp(torch.autograd.Function):
 
 
 def _gradient(rows: torch.Tensor, values: torch.Tensor, shard: torch.Tensor, table: CutTable) -> torch.Tensor:
-    """Of this rank's part, from everybody's samples. The padding row has none, as in nn.Embedding."""
+    """The gradient of this rank's part, from the samples of all ranks. The padding row has none, as in nn.Embedding."""
     padding = -1
     if table.padding_idx is not None:
         here = table.part()[0]

@@ -1,7 +1,8 @@
-"""Data parallelism by replication: one model on every rank, gradients summed in one message a step and divided by the true count.
+"""Data parallelism by replication: the model on every rank, gradients summed in one message a step, divided by the true count.
 
-Our own instead of torch's DDP because of two truths DDP cannot hold: a rank without a sample in a short batch takes part
-with zeros, and the divisor is the number of samples (or tokens) that were really seen, so N ranks compute the gradient of one.
+Our own instead of torch's DDP, because DDP cannot do two things. A rank without a sample in a short batch takes part
+with zeros. And the divisor is the number of samples (or tokens) that were really seen, so that N ranks compute the
+gradient of one process.
 """
 
 from __future__ import annotations
@@ -21,10 +22,8 @@ from paceline.worker.world.join import World
 
 
 def same_start(model: torch.nn.Module, world: World) -> None:
-    """Rank 0's weights and buffers everywhere: a model that seeds itself oddly must not start as N models.
-
-    A table that is cut is nobody's copy: each rank has drawn rows that nobody else holds.
-    """
+    """Copies rank 0's weights and buffers to every rank, because a model that seeds itself could start differently on
+    each. Tables that are cut over ranks are left out: each rank has drawn its own rows."""
     if world.size == 1:
         return
     cut = cut_tables(model)
@@ -35,7 +34,8 @@ def same_start(model: torch.nn.Module, world: World) -> None:
 
 
 def _same_shapes(mine: dict[str, Any], world: World) -> None:
-    """Before anything is sent: of tensors of other sizes a backend takes what it gets, waits for ever, or ends the process."""
+    """Checked before anything is sent: given tensors of different sizes, a backend may read garbage, hang or end the
+    process."""
     first = broadcast_json(mine, world)
     assert isinstance(first, dict)
     for name in {**first, **mine}:
@@ -52,8 +52,8 @@ def _words(shape_and_dtype: Any) -> str:
 
 
 class Replicated(Plain):
-    """Makes the mean's gradients out of the sums': over all ranks with one message, alone without. `apart`: parameters that are not
-    replicated, for whoever builds on this."""
+    """Turns gradients of loss sums into gradients of the mean, with one message over all ranks; a single rank sends
+    none. `apart`: parameters that are not replicated, for classes that build on this one."""
 
     def __init__(self, task_module: TaskModule, world: World, *, apart: Collection[torch.nn.Parameter] = ()) -> None:
         super().__init__(task_module, world)
@@ -112,10 +112,8 @@ class Replicated(Plain):
         return parameter.grad._values().shape[0]
 
     def _rows_of_all(self, sizes: list[list[int]], total: float) -> None:
-        """Sparse gradients over all ranks: every rank's rows and numbers, side by side, then summed by everybody alike.
-
-        `sizes[i][r]`: how many rows of table i rank r has.
-        """
+        """Sparse gradients over all ranks: the rows and values of every rank are gathered, and each rank adds them in
+        the same order. `sizes[i][r]`: how many rows of table i rank r has."""
         world, everyone = self.world, range(self.world.size)
         wide = torch.promote_types(self._sparse[0].dtype, torch.float32)
         most = max(sum(of_table[rank] for of_table in sizes) for rank in everyone)
@@ -149,7 +147,8 @@ class Replicated(Plain):
             parameter.grad = summed.to(parameter.dtype)
 
     def _as_declared(self, gradients: list[torch.Tensor | None]) -> None:
-        """Ranks that take a gradient for different things would read each other's messages wrongly."""
+        """Every gradient must be sparse or dense as its layer declares, or ranks would misread each other's
+        messages."""
         odd = next((g for g in gradients if g is not None and g.is_sparse), None)
         if odd is None:
             odd = next((p.grad for p in self._sparse if p.grad is not None and not p.grad.is_sparse), None)
@@ -167,10 +166,9 @@ def _all(gradients: list[torch.Tensor | None]) -> TypeGuard[list[torch.Tensor]]:
 
 
 class _Message:
-    """What a rank says in a step, in one buffer that stays: dense gradients, who was used, rows of sparse ones, the count.
-
-    Made once, because what does not change from step to step need not be decided in every one: 40 small tensors took 240 us.
-    """
+    """What a rank sends in a step, in one buffer that is reused: dense gradients, flags of the parameters that were
+    used, numbers of sparse rows, and the count. The layout is made once: 40 small tensors allocated in every step took
+    240 us."""
 
     def __init__(self, dense: list[torch.nn.Parameter], num_sparse: int, world: World) -> None:
         # Counts do not fit into a half format, and sums in one would lose the small ranks: there the message is in fp32.

@@ -1,7 +1,8 @@
-"""An embedding table while its model is built: of its numbers only this rank's are made, the very ones it would have in one process.
+"""Builds an embedding table that is cut over ranks: each rank keeps only its part, with the values it has in one process.
 
-While a task builds its model, an nn.Embedding gets a weight with the shape of the table and, behind it, this rank's rows or columns.
-What fills it is drawn piece by piece from the same stream, so that nobody ever holds the whole, and the stream goes on as it would.
+While a task builds its model, each nn.Embedding gets a weight that has the shape of the whole table and stores only
+this rank's rows or columns. Random values are drawn piece by piece from the usual generator and those of other ranks
+are dropped, so no rank ever holds the whole table, and the generator ends in the same state as in one process.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Which rows, or which columns, are whose."""
+    """Which rows, or which columns, belong to which rank."""
 
     split: str
     rank: int
     size: int
 
     def of(self, shape: tuple[int, int], rank: int | None = None) -> tuple[slice, slice]:
-        """Rows and columns of a table that a rank holds; this rank's unless said otherwise."""
+        """The rows and columns of a table that `rank` holds; by default those of this rank."""
         whole = [slice(0, num) for num in shape]
         which = 0 if self.split == "rows" else 1
         whole[which] = slice(*share(shape[which], rank=self.rank if rank is None else rank, world_size=self.size))
@@ -40,7 +41,8 @@ class Cut:
 
 
 class ShardedInit:
-    """A table while its model is built: its shape, and this rank's numbers. Without a cut it is an outline: no numbers at all."""
+    """A table's shape, and this rank's part of its values. Without a `cut` it has a shape and no values (an
+    outline)."""
 
     def __init__(self, shape: tuple[int, int], dtype: torch.dtype, cut: Cut | None) -> None:
         self.shape, self.dtype, self._outline = shape, dtype, cut is None
@@ -48,7 +50,8 @@ class ShardedInit:
         self.values = torch.empty(*(part.stop - part.start for part in (self.rows, self.columns)), dtype=dtype)
 
     def fill(self, fill: Callable[[torch.Tensor], Any]) -> None:
-        """As `fill` would fill the whole table: random numbers come in one stream, so all are drawn and this rank's are kept."""
+        """Fill as `fill` would fill the whole table: all random values are drawn in order, and those of this rank are
+        kept."""
         for start, stop in () if self._outline else _pieces(self.shape):
             piece = torch.empty(stop - start, self.shape[1], dtype=self.dtype)
             fill(piece)
@@ -79,7 +82,8 @@ def _pieces(shape: tuple[int, int]) -> Iterator[tuple[int, int]]:
 
 
 class ShardedInitTensor(torch.Tensor):
-    """What a task's code holds for a table's weight: it can be filled, with numbers or at random; whatever else is said in a sentence."""
+    """The weight of a table as the task's code sees it. It can be filled with constants or random values; any other
+    operation raises RunFailed."""
 
     shard: ShardedInit
     row: int | None
@@ -92,7 +96,7 @@ class ShardedInitTensor(torch.Tensor):
         return made
 
     _RANDOM: ClassVar = (_aten.normal_.default, _aten.uniform_.default)
-    # number by number, with plain numbers beside it: of a part they are what they are of the whole
+    # Elementwise, with scalar arguments: on a part of the table they give what they give on the whole.
     _EACH: ClassVar = (
         _aten.fill_.Scalar, _aten.fill_.Tensor, _aten.zero_.default, _aten.mul_.Tensor, _aten.mul_.Scalar, _aten.div_.Tensor,
         _aten.div_.Scalar, _aten.add_.Tensor, _aten.add_.Scalar, _aten.sub_.Tensor, _aten.sub_.Scalar, _aten.clamp_.default,
@@ -126,7 +130,7 @@ class ShardedInitTensor(torch.Tensor):
 
 
 class Cutting(TorchDispatchMode):
-    """While it is on, the memory an nn.Embedding asks for its weight is that of this rank's part."""
+    """While this mode is on, an nn.Embedding allocates only this rank's part of its weight."""
 
     def __init__(self, cut: Cut | None) -> None:
         super().__init__()
@@ -154,7 +158,8 @@ class Cutting(TorchDispatchMode):
 
 
 def _under_construction() -> torch.nn.Embedding | None:
-    """The nn.Embedding whose __init__ asks for memory right now: found by its frame, because torch has no hook there."""
+    """The nn.Embedding whose __init__ allocates its weight right now. It is found in the call stack, because torch has
+    no hook there."""
     frame: Any = sys._getframe(2)
     for _ in range(8):
         if frame is None:

@@ -18,14 +18,15 @@ from paceline.worker.world.join import World
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Which part of every batch is this rank's: the `index`-th of `num`. Where layers are cut over ranks, all see all of it: 0 of 1."""
+    """Which part of every batch belongs to this rank: the `index`-th of `num`. Where layers are cut over ranks, every
+    rank sees the whole batch: 0 of 1."""
 
     index: int
     num: int
 
 
 class InParts(Protocol):
-    """A tensor of which each rank has a part, in a way that torch does not know of."""
+    """A tensor of which each rank has a part, and which is no DTensor."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
@@ -34,12 +35,12 @@ class InParts(Protocol):
     def dtype(self) -> torch.dtype: ...
 
     def pieces(self) -> Iterator[torch.Tensor]:
-        """The whole of it, some rows at a time, on every rank; all ranks together."""
+        """The whole tensor, some rows at a time, on every rank; all ranks must call it together."""
         ...
 
 
 class Sharding(Protocol):
-    """One per run. The model was changed (or wrapped) when it was made; from then on it only exchanges."""
+    """One per run. It changed or wrapped the model when it was built; during training it only communicates."""
 
     word: str  # what was done, in the words of the setting; read back from here
     module: torch.nn.Module  # what the step calls in training; the plain model serves evaluation
@@ -64,7 +65,7 @@ class Sharding(Protocol):
         ...
 
     def synchronize(self, *, at_once: bool = False) -> None:
-        """After an update, where ranks that update alone may be due to become one model; `at_once`: now, due or not."""
+        """Called after each update: averages the ranks' models where that is due. `at_once`: do it now, due or not."""
         ...
 
     def state(self) -> dict[str, Any]:

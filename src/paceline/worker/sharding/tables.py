@@ -13,7 +13,7 @@ from paceline.worker.tasks.task import Task
 
 
 def build_cut(task: Task, exchange: Exchange, *, split: str) -> torch.nn.Module:
-    """The task's model with its tables cut, each rank's part of them made and nothing more."""
+    """The task's model with its tables cut; each rank allocates only its own part of them."""
     cut = Cut(split, exchange.world.rank, exchange.world.size)
     with Cutting(cut):
         model = task.build_model()
@@ -31,7 +31,8 @@ def build_cut(task: Task, exchange: Exchange, *, split: str) -> torch.nn.Module:
 
 
 def build_outline(task: Task) -> torch.nn.Module:
-    """The task's model with tables that have a shape and no numbers: to look at, where a whole table may not fit."""
+    """The task's model with tables that have a shape and no values, to inspect it where a whole table may not fit into
+    memory."""
     with Cutting(None):
         return task.build_model()
 

@@ -1,6 +1,7 @@
-"""The task's forward as the forward of one module: what is wrapped, sharded, compiled or exported is always this.
+"""The task's forward as the forward of one module, which is what gets wrapped, sharded, compiled or exported.
 
-A task may call parts of its model (`model[0](x)`), which a wrapped model has not; in here it gets its own, as everywhere.
+A task may call parts of its model (`model[0](x)`), which a wrapped model does not offer. Inside this module it gets the
+plain one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from paceline.worker.tasks.task import Task
 
 
 class TaskModule(torch.nn.Module):
-    """`entrance`: what a batch becomes on its way in, where the model takes another format; the loss sees it as it was."""
+    """`entrance`: casts a batch for the model, where the model has another number format. The loss gets the batch as it
+    was."""
 
     def __init__(self, model: torch.nn.Module, task: Task, entrance: Callable[[Any], Any] | None = None) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ _FAR = 1e-2  # outputs that differ by more than this share are different outputs
 
 
 class CutLayers(Plain):
-    """Gradients of cut parameters are complete where they are; those of the others are the same on every rank."""
+    """Gradients of cut parameters are complete on their rank; those of all others are the same on every rank."""
 
     word = "tensor"
 
@@ -53,7 +53,8 @@ class CutLayers(Plain):
 
     @contextlib.contextmanager
     def accumulate(self, *, last: bool) -> Generator[None]:
-        """Where a layer's activations were cut otherwise than its parameters, their gradient is a part still to be summed."""
+        """Where a layer's activations were cut along another dimension than its parameters, their gradients are partial
+        and are summed here."""
         yield
         if last:
             for parameter in self._parameters:
@@ -86,7 +87,8 @@ class CutLayers(Plain):
         return torch.sqrt(square[0] + torch.square(same.to(square)))
 
     def synchronize(self, *, at_once: bool = False) -> None:
-        """The same arithmetic on the same numbers: if the copies differ by more than rounding, it was not the same."""
+        """All ranks do the same arithmetic on the same values. Copies that differ by more than rounding mean that they
+        did not."""
         if not at_once:
             return
         for name, parameter in self._model.named_parameters():
@@ -105,7 +107,8 @@ class CutLayers(Plain):
             mine.copy_(first)
 
     def _compare(self, outputs: Any) -> None:
-        """After the first forward pass: the outputs are whole and the same everywhere, or the plan is not complete."""
+        """After the first forward pass: the outputs must be whole and equal on all ranks, or the plan is not
+        complete."""
         self._hook.remove()
         tensors = list(_tensors(outputs))
         if any(isinstance(tensor, DTensor) for tensor in tensors):
@@ -157,7 +160,8 @@ def _dimension(parameter: torch.Tensor) -> str:
 
 
 def _print(tensor: torch.Tensor) -> torch.Tensor:
-    """[numbers, length, sum with signs that look random]: parts of a result are alike in any sum, but not in that one."""
+    """[number of elements, norm, sum with pseudo-random signs]: different parts of one result may agree in the first
+    two, but not in the last."""
     value = tensor.detach().to(torch.float64).reshape(-1)
     signs = ((torch.arange(len(value), device=value.device) * 2_654_435_761) >> 16) % 2 * 2 - 1
     return torch.stack([torch.full_like(value.sum(), len(value)), value.norm(), (value * signs).sum()])
@@ -180,7 +184,8 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _whole_parts(model: torch.nn.Module, task: Task, world: World) -> None:
-    """DTensor would cut 10 outputs over 4 ranks as 3, 3, 3 and 1; code that counts on equal parts would compute nonsense."""
+    """DTensor would cut 10 outputs over 4 ranks into 3, 3, 3 and 1. Code that expects equal parts would compute
+    nonsense, so that is refused."""
     for name, parameter in model.named_parameters():
         for place in parameter.placements if isinstance(parameter, DTensor) else ():
             if isinstance(place, Shard) and parameter.shape[place.dim] % world.size:
@@ -201,7 +206,8 @@ def _shared(model: torch.nn.Module) -> list[list[str]]:
 
 
 def _still_shared(model: torch.nn.Module, shared: list[list[str]], task: Task) -> None:
-    """A layer gets new parameters when it is cut, and those of others stay: weights that were one would be two from there on."""
+    """A layer gets new parameters when it is cut. Weights that it shared with another layer would then be two, so that
+    is refused."""
     parameters = dict(model.named_parameters(remove_duplicate=False))
     for group in shared:
         if len({id(parameters[name]) for name in group}) > 1:

@@ -16,10 +16,8 @@ _NOT_WRITTEN = (nn.Sequential.forward, nn.Module.forward)
 
 
 def units(task: Task, model: nn.Module) -> list[nn.Module]:
-    """What the task names; else the blocks in its lists and sequences, and children with a forward of their own; else the model, as one.
-
-    Each is there once, even where the model calls it several times.
-    """
+    """The modules the task names; else the blocks in its lists and sequences, and children with submodules of their
+    own; else the whole model as one unit. Each module is listed once, even where the model calls it several times."""
     if task.units is None:
         return _once(_blocks(model)) or [model]
     with users_code(f"{task.name}: units(model)", task.source):
@@ -36,10 +34,9 @@ def units(task: Task, model: nn.Module) -> list[nn.Module]:
 
 
 def _blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """Elements of lists are blocks, and so is a child that has children; but a child that only holds blocks is gone through.
-
-    Only what is called itself may be a block: FSDP fetches when it is.
-    """
+    """The elements of lists are blocks, and so is a child that has children. A child that only holds blocks is
+    searched, and is none itself. A block must be called as a module, because FSDP fetches its parameters in that
+    call."""
     holder = isinstance(module, (*_LISTS, nn.Sequential))
     for child in module.children():
         if isinstance(module, nn.ModuleList) and not isinstance(child, _LISTS):
