@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from arch.house import ROOMS
 from documents import ALL, PAGES, ROOT, anchors, links, name, paragraphs, prose, rows
 
 WIDTH, MOST_LINES = 120, 8
 # Written by the program: its tables are compared with the settings themselves, its sentences are theirs.
-GENERATED = {"docs/settings.md"}
+GENERATED = {"docs/settings.md", "docs/reference/source.md"}
 # Where a path in a document may start: documents on the architecture leave out src/paceline.
 STARTS = (ROOT, ROOT / "src" / "paceline", ROOT / "docs")
 _FILE = re.compile(r"[\w.][\w./-]*\.(?:py|md|toml|yaml|txt|sh|cpp)")
@@ -142,3 +145,13 @@ def test_every_limit_is_tested_or_dated() -> None:
 
 def test_pages_are_known() -> None:
     assert len(PAGES) > 30 and len({path.name for path in PAGES}) > 20
+
+
+def test_the_page_of_the_source_is_what_the_files_say() -> None:
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "source-page", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_room_is_in_the_plan_of_the_house() -> None:
+    rows = re.findall(r"^\| `([a-z_.]+)` \|", (ROOT / "docs" / "architecture.md").read_text(), flags=re.MULTILINE)
+    assert {room for room in ROOMS if not room.startswith("__")} <= set(rows)

@@ -48,3 +48,15 @@ def test_loaded_model_scores_what_the_record_says(tmp_path: Path) -> None:
     with torch.no_grad():
         accuracy = (model(x).argmax(dim=1) == y).double().mean().item()
     assert accuracy == pytest.approx(record.test["accuracy"], abs=1e-9)
+
+
+def test_a_trained_model_is_scored_without_a_training_run(tmp_path: Path) -> None:
+    """Two ranks scored it; here one process does, with no world, sharding or optimizer: the same figures, every sample once."""
+    from paceline.worker.trained import load_trained
+
+    record = train(tmp_path, "mean")
+    total = load_trained(record.run_dir).evaluate()
+    means = total.means()
+    assert total.num == record.test["evaluated"] == 101
+    assert means["accuracy"] == pytest.approx(record.test["accuracy"], abs=1e-12)
+    assert means["loss"] == pytest.approx(record.test["loss"], rel=1e-6)

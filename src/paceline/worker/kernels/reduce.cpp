@@ -224,7 +224,7 @@ int sum_message(const Layout &b, State &s, unsigned char *message, uint64_t nbyt
     if (s.phase < 2) {
       const int status = wait_for_all(b, s, tag, slice_us);
       if (status != DONE) return status;
-      if (in_parts) {  // back into this rank's slot: no other rank reads this part before it is summed
+      if (in_parts) {  // back into this rank's slot: only this rank reads the values that it overwrites
         const uint64_t from = begin(b.rank), to = begin(b.rank + 1);
         sum_slots<T>(b, from, to, reinterpret_cast<T *>(message + s.at));
         std::memcpy(slot(b, b.rank) + from * sizeof(T), message + s.at + from * sizeof(T), (to - from) * sizeof(T));

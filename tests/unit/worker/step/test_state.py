@@ -9,6 +9,7 @@ import pytest
 
 from made_step import WORLD
 from paceline.base.errors import RunFailed
+from paceline.worker.progress import Progress
 from paceline.worker.step.compiled import CompiledStep
 from round_trip import advance, assembled, round_trip, spec_of, task
 from unit_step import OnHost, compiler, quick_step
@@ -54,8 +55,6 @@ def test_what_is_put_back_goes_on_to_the_same_bits(executor: str, optimizer: str
 def test_everything_that_moves_is_listed() -> None:
     """By name: parameters, buffers (a counter too), the optimizer's state, random streams, clips; and plain values beside them."""
     parts = assembled(spec_of(optimizer="adam", clip=0.5), WORLD, task())
-    from paceline.worker.progress import Progress
-
     observe: Any = SimpleNamespace(write=lambda event: None)
     advance(parts, Progress(parts, observe), 2)
     names = set(parts.state.tensors())
@@ -76,8 +75,6 @@ def test_a_state_goes_into_a_run_that_has_made_no_step() -> None:
     """As a resumed run will have it: the optimizer's state is made, not only filled."""
     spec = spec_of(optimizer="adam")
     one, other = assembled(spec, WORLD, task()), assembled(spec, WORLD, task())
-    from paceline.worker.progress import Progress
-
     observe: Any = SimpleNamespace(write=lambda event: None)
     progress = Progress(one, observe)
     advance(one, progress, 8)
