@@ -77,7 +77,7 @@ def traces() -> dict[str, set[str]]:
         "links": {line.split(": ")[1] for line in links.splitlines()},
         "namespaces": set(spaces.splitlines()),
         "mounts": set(Path("/proc/self/mounts").read_text().splitlines()),
-        "processes": running | {str(process.pid) for process in processes.found()},
+        "processes": running | {str(process.pid) for process in processes.in_box()},
         "files": {str(path) for folder in ("/run", "/run/paceline") for path in Path(folder).glob("*")},
     }
 

@@ -38,14 +38,14 @@ class Rapl:
 
 def look(root: Path = ROOT) -> Rapl:
     """The packages; psys only where there is no package, because it holds them. Each is read once, to see whether it can be."""
-    found: dict[str, Zone] = {}
+    by_name: dict[str, Zone] = {}
     # Some laptops show a package twice, the second time as intel-rapl-mmio: it is the same package.
     for path in sorted(root.glob("*rapl*"), key=lambda one: ("mmio" in one.name, one.name)):
         zone = _zone(path) if _WHOLE.fullmatch(path.name) else None
         if zone is not None:
-            found.setdefault(zone.name, zone)
-    packages = tuple(zone for name, zone in sorted(found.items()) if name.startswith("package-"))
-    zones = packages or tuple(zone for name, zone in found.items() if name == "psys")
+            by_name.setdefault(zone.name, zone)
+    packages = tuple(zone for name, zone in sorted(by_name.items()) if name.startswith("package-"))
+    zones = packages or tuple(zone for name, zone in by_name.items() if name == "psys")
     if not zones:
         return Rapl(why=f"no RAPL in {root}: a virtual machine, a processor without it, or a kernel without its driver")
     for zone in zones:

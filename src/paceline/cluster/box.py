@@ -113,15 +113,15 @@ def described(
             f"--cores {cores}: this machine has {len(host_cores)}, and a machine in the box cannot have more "
             f"than the real one; choose 1 to {len(host_cores)}"
         )
-    found: dict[str, int | None] = {"link": None, "delay": None}
+    limits: dict[str, int | None] = {"link": None, "delay": None}
     for name, text, parse in (("link", link, parse_rate), ("delay", delay, parse_delay)):
         try:
-            found[name] = parse(text) if text is not None else None
+            limits[name] = parse(text) if text is not None else None
         except BadInput as error:
             problems += error.problems
     if problems:
         raise BadInput(problems)
-    return Box(machines, cores, found["link"], found["delay"], tuple(host_cores), memory_mb)
+    return Box(machines, cores, limits["link"], limits["delay"], tuple(host_cores), memory_mb)
 
 
 def _parse(text: str, units: Mapping[str, int]) -> int | None:

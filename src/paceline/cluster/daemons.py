@@ -84,7 +84,7 @@ def running(box: Box) -> dict[str, Daemon]:
     """The daemons by name, from the pid files they wrote."""
     files = {"munged": _MUNGE / "pid", "slurmctld": FOLDER / "slurmctld.pid"}
     files |= {machine.name: FOLDER / f"slurmd-{machine.name}.pid" for machine in box.members}
-    found: dict[str, Daemon] = {}
+    daemons: dict[str, Daemon] = {}
     for name, file in files.items():
         try:
             pid = int(file.read_text())
@@ -92,8 +92,8 @@ def running(box: Box) -> dict[str, Daemon]:
             raise RunFailed(f"{name} has left no pid in {file}{_complaints()}", kind="launch") from None
         if (ticks := start_ticks(pid)) is None:
             raise RunFailed(f"{name} has ended again{_complaints()}", kind="launch")
-        found[name] = Daemon(pid, ticks)
-    return found
+        daemons[name] = Daemon(pid, ticks)
+    return daemons
 
 
 def wait_until_idle(box: Box) -> None:
@@ -130,9 +130,9 @@ def node_states() -> dict[str, str]:
 
 def _complaints() -> str:
     """The last errors in the daemons' logs: what a person would look for, before `down` takes the logs away."""
-    found: list[str] = []
+    errors: list[str] = []
     for file in [*sorted(FOLDER.glob("*.log")), _MUNGE / "log"]:
         lines = file.read_text(errors="replace").splitlines() if file.exists() else []
         bad = [line for line in lines if re.search("error|fatal", line, re.I) and not re.search(_HARMLESS, line)]
-        found += [f"{file.name}: {line.strip()[:200]}" for line in bad[-2:]]
-    return "; " + "; ".join(found) if found else "; the daemons' logs name no error"
+        errors += [f"{file.name}: {line.strip()[:200]}" for line in bad[-2:]]
+    return "; " + "; ".join(errors) if errors else "; the daemons' logs name no error"

@@ -17,8 +17,8 @@ from paceline.cluster.needs import tool
 
 def enter(name: str, *, cwd: Path | None = None) -> list[str]:
     """What to write before a command so that it runs on that machine: its network, names, files and cores."""
-    found = state.living()
-    machine, daemon = found.box.member(name), found.daemons[name]
+    living = state.living()
+    machine, daemon = living.box.member(name), living.daemons[name]
     # Entering another view of the disk leaves one at its root: the folder has to be gone to again, inside.
     folder = [f"--chdir={cwd}"] if cwd is not None else []
     return [
@@ -34,8 +34,8 @@ def cut(name: str) -> None:
 
 def mend(name: str) -> None:
     """Its slurmd is told to report at once: by itself, slurmctld takes up to two minutes to ask a machine that was down."""
-    found = state.living()
-    found.box.member(name)
+    living = state.living()
+    living.box.member(name)
     network.mend(name)
     with contextlib.suppress(psutil.NoSuchProcess):
-        psutil.Process(found.daemons[name].pid).send_signal(signal.SIGHUP)
+        psutil.Process(living.daemons[name].pid).send_signal(signal.SIGHUP)

@@ -67,9 +67,9 @@ def is_root() -> bool:
 
 
 def look(*, link: bool, delay: bool) -> Host:
-    found = frozenset(name for name in PROGRAMS if shutil.which(name) or shutil.which(name, path=_SBIN))
-    host = Host(sys.platform, is_root(), found)
-    if host.platform != "linux" or not host.root or not {"ip", "tc", "unshare"} <= found:
+    programs = frozenset(name for name in PROGRAMS if shutil.which(name) or shutil.which(name, path=_SBIN))
+    host = Host(sys.platform, is_root(), programs)
+    if host.platform != "linux" or not host.root or not {"ip", "tc", "unshare"} <= programs:
         return host  # nothing more can be tried
     lacking: dict[str, str] = {}
     for feature, words in (_FEATURES | (_LINK if link else {}) | (_DELAY if delay else {})).items():
@@ -77,7 +77,7 @@ def look(*, link: bool, delay: bool) -> Host:
         answer = ask([tool("unshare"), "--net", "--mount", "--uts", tool(words[0]), *words[1:]])
         if not answer.ok:
             lacking[feature] = answer.words.rstrip(".")
-    return Host(host.platform, host.root, found, lacking, _taken())
+    return Host(host.platform, host.root, programs, lacking, _taken())
 
 
 def _taken() -> tuple[str, ...]:

@@ -110,15 +110,15 @@ def cut_off() -> set[str]:
 
 def remove(*, folder_too: bool) -> bool:
     """Take away whatever of the network there is; True when there was something. `folder_too`: /run/netns is ours."""
-    found = spaces()
+    namespaces = spaces()
     there = HOST_LINK in (name for _, name in socket.if_nameindex())
     if there:
         _ip("link", "del", HOST_LINK)  # with the switch alone it would go too, but some time later
-    for name in found:
+    for name in namespaces:
         _ip("netns", "del", name)
     if folder_too and NETNS.is_dir() and not any(NETNS.iterdir()):
         # `ip` mounts the folder onto itself; os.path.ismount does not see that where /run is no file system of its own.
         if f" {NETNS} " in Path("/proc/self/mounts").read_text():
             _did([tool("umount"), "-n", str(NETNS)])
         remove_tree(NETNS)
-    return there or bool(found)
+    return there or bool(namespaces)

@@ -36,17 +36,17 @@ def start_ticks(pid: int) -> int | None:
 def _space_of(path: Path) -> tuple[int, int] | None:
     """What identifies a namespace; None when there is none, or it is not ours to see (a zombie has none either)."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return (found.st_dev, found.st_ino)
+    return (status.st_dev, status.st_ino)
 
 
 def _our_spaces() -> set[tuple[int, int]]:
     return {space for name in network.spaces() if (space := _space_of(network.NETNS / name))}
 
 
-def found() -> Iterator[psutil.Process]:
+def in_box() -> Iterator[psutil.Process]:
     """Everything that lives in the box, whoever started it, and its daemons."""
     spaces, disk = _our_spaces(), _space_of(Path("/proc/self/ns/mnt"))
     for pid in psutil.pids():
@@ -63,14 +63,14 @@ def found() -> Iterator[psutil.Process]:
 def end_all() -> bool:
     """Until nothing is left: what forks while we look is found in the next round. True when there was something."""
     for turn in range(_ROUNDS):
-        living = list(found())
+        living = list(in_box())
         if not living:
             return turn > 0
         for process in living:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         time.sleep(_PAUSE_S)
-    pids = ", ".join(str(process.pid) for process in found())
+    pids = ", ".join(str(process.pid) for process in in_box())
     raise RunFailed(f"processes of the cluster do not end, though killed: {pids}", kind="stuck")
 
 

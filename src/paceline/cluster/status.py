@@ -12,13 +12,13 @@ _JOB = {"id": "%i", "name": "%j", "state": "%T", "partition": "%P", "machines": 
 
 
 def status() -> dict[str, Any]:
-    found, condition = state.read(), state.condition()
+    saved, condition = state.read(), state.condition()
     answer: dict[str, Any] = {"schema": 1, "state": condition, "conf": None, "shape": None, "machines": [], "jobs": []}
-    if found is None or condition == "down":
+    if saved is None or condition == "down":
         return answer
-    box = found.box
+    box = saved.box
     answer |= {
-        "shape": box.shape, "shares_cores": box.shares_cores, "lost": found.lost,
+        "shape": box.shape, "shares_cores": box.shares_cores, "lost": saved.lost,
         "link": rate_text(box.link_bps) if box.link_bps else None,
         "delay": delay_text(box.delay_us) if box.delay_us else None,
     }  # fmt: skip

@@ -157,9 +157,9 @@ def _from_any(sources: list[str], file: str, md5: str, report: Progress, timeout
     for source in sources:
         try:
             blob = _download(source.rstrip("/") + "/" + file, file, report, timeout_s)
-            found = _md5(blob)
-            if found != md5:
-                raise _Refused(f"{source} sent {len(blob)} bytes with md5 {found}, expected {md5}", "checksum")
+            sent_md5 = _md5(blob)
+            if sent_md5 != md5:
+                raise _Refused(f"{source} sent {len(blob)} bytes with md5 {sent_md5}, expected {md5}", "checksum")
         except _Refused as refused:
             refusals.append(refused)
             continue

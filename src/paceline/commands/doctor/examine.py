@@ -51,11 +51,11 @@ def examine() -> Examined:
 
 
 def judge(seen: Seen) -> Examined:
-    found = chain(
+    every_row = chain(
         rows.machine(seen), (energy(seen),), rows.gpu(seen), rows.precisions(seen, start.applied(seen)), start.backends(seen),
         start.launchers(seen), start.slurm(seen), rows.network(seen), rows.compilers(seen), rows.box(seen),
     )  # fmt: skip
-    return Examined(tuple(found), _obstacle(seen))
+    return Examined(tuple(every_row), _obstacle(seen))
 
 
 def _obstacle(seen: Seen) -> str | None:

@@ -63,7 +63,7 @@ def look() -> Seen:
         free_bytes=psutil.virtual_memory().available, limit_bytes=int(limit) if limit else None, disk=_disk(Path.cwd() / "runs"),
         python=platform.python_version(), python_path=sys.executable, headers=_headers(),
         system=f"{platform.system()} {platform.release()}", name=name, addresses=asked["addresses"].result(),
-        programs={one: found for one in _VERSION if (found := asked[one].result())},
+        programs={one: program for one in _VERSION if (program := asked[one].result())},
         packages={one: version for one in hosts.PACKAGES if (version := hosts.installed(one))}, interfaces=_interfaces(),
         slurm=asked["slurm"].result(), box=asked["box"].result(), rapl=powercap.look(),
     )  # fmt: skip
@@ -130,11 +130,11 @@ def _addresses(name: str) -> tuple[str, ...] | str:
 
 
 def _interfaces() -> tuple[Interface, ...]:
-    stats, found = psutil.net_if_stats(), psutil.net_if_addrs()
+    stats, by_interface = psutil.net_if_stats(), psutil.net_if_addrs()
     rows: list[Interface] = []
     for name, one in stats.items():
         kinds = {
-            family: [a.address for a in found.get(name, []) if a.family == family]
+            family: [a.address for a in by_interface.get(name, []) if a.family == family]
             for family in (socket.AF_INET, socket.AF_INET6)
         }
         # Link-local IPv6 (fe80::) is on every interface and says nothing.

@@ -32,10 +32,10 @@ def split(sentence: str) -> tuple[str, str]:
     ('launcher=mpirun, but there is no mpirun on this machine (rule: mpirun-installed)', 'install one')
     """
     text, _, rule = sentence.partition(" (rule: ")
-    found = _ADVICE.search(text)
-    if found is None:
+    advice = _ADVICE.search(text)
+    if advice is None:
         return sentence, text
-    return text[: found.start()] + (f" (rule: {rule}" if rule else ""), text[found.end() :]
+    return text[: advice.start()] + (f" (rule: {rule}" if rule else ""), text[advice.end() :]
 
 
 def gib(size: float) -> str:
@@ -68,26 +68,26 @@ def machine(seen: Seen) -> Iterator[Row]:
 
 
 def _cores(seen: Seen) -> Row:
-    found, fix = f"{seen.host.cores} of {seen.all_cores}: {seen.cpu}", ""
+    text, fix = f"{seen.host.cores} of {seen.all_cores}: {seen.cpu}", ""
     if seen.host.cores < seen.all_cores:
         fix = (
             "this process was bound to some of the cores (taskset, a container, Slurm); threads=auto counts only those"
         )
     if seen.quota_cores is not None and seen.quota_cores < seen.host.cores:
-        found += f"; the container may use {seen.quota_cores:.1f} of them at a time"
+        text += f"; the container may use {seen.quota_cores:.1f} of them at a time"
         fix = "threads=auto does not know of the quota: give threads= and on= to match, or raise it (docker --cpus)"
-    return Row("machine", "cores", "partly" if fix else "yes", found, fix)
+    return Row("machine", "cores", "partly" if fix else "yes", text, fix)
 
 
 def _memory(seen: Seen) -> Row:
-    found = f"{gib(seen.host.memory_bytes)}, {gib(seen.free_bytes)} of it free"
+    text = f"{gib(seen.host.memory_bytes)}, {gib(seen.free_bytes)} of it free"
     room, fix = seen.free_bytes, ""
     if seen.limit_bytes is not None and seen.limit_bytes < seen.host.memory_bytes:
-        found += f"; the container may use {gib(seen.limit_bytes)}"
+        text += f"; the container may use {gib(seen.limit_bytes)}"
         room = min(room, seen.limit_bytes)
     if room < GIB:
         fix = "each rank takes about 0.3 GiB with torch alone: end other programs, or use few processes"
-    return Row("machine", "memory", "partly" if fix else "yes", found, fix)
+    return Row("machine", "memory", "partly" if fix else "yes", text, fix)
 
 
 def _torch(seen: Seen) -> Row:
@@ -108,8 +108,8 @@ def gpu(seen: Seen) -> Iterator[Row]:
     words = driver.said.splitlines()[:1] if driver else []
     for number, one in enumerate(facts.get("gpus", [])):
         major, minor = one["capability"]
-        found = f"{one['name']}, {gib(one['memory_bytes'])}, compute capability {major}.{minor}"
-        yield Row("GPU", f"cuda:{number}", "yes", f"{found}, driver {words[0] if words else 'unknown'}")
+        text = f"{one['name']}, {gib(one['memory_bytes'])}, compute capability {major}.{minor}"
+        yield Row("GPU", f"cuda:{number}", "yes", f"{text}, driver {words[0] if words else 'unknown'}")
     if facts.get("gpus"):
         return
     here = f"none that torch can use: {seen.host.gpus} in /dev" if seen.host.gpus else "none in this machine"
@@ -184,17 +184,17 @@ def compilers(seen: Seen) -> Iterator[Row]:
         ("nvcc", "nvidia-cuda-toolkit"),
         ("ninja", "ninja-build"),
     ):
-        found = seen.programs.get(name)
-        if found is not None and not found.why:
-            yield Row("compilers", name, "yes", f"{_version(name, found.said)} ({found.path})")
+        program = seen.programs.get(name)
+        if program is not None and not program.why:
+            yield Row("compilers", name, "yes", f"{_version(name, program.said)} ({program.path})")
             continue
-        said = f"{found.path}: {found.why}" if found else "not installed"
+        said = f"{program.path}: {program.why}" if program else "not installed"
         fix = f"apt install {package}"
         if other.get(name) in seen.programs:
             fix = f"not needed beside {other[name]}; {fix}"
         elif name == "nvcc":
             fix = f"only for CUDA kernels of your own; {fix}"
-        yield Row("compilers", name, "partly" if found else "no", said, fix)
+        yield Row("compilers", name, "partly" if program else "no", said, fix)
     if seen.headers:
         yield Row("compilers", "Python.h", "yes", seen.headers)
     else:
@@ -255,22 +255,22 @@ def _by_address(interfaces: tuple[Interface, ...]) -> str:
 
 
 def box(seen: Seen) -> Iterator[Row]:
-    group, found = "cluster in a box", seen.box
-    if not isinstance(found, Box):
-        yield Row(group, "cluster up", "no", found, "try again; `paceline cluster up` says more")
+    group, state = "cluster in a box", seen.box
+    if not isinstance(state, Box):
+        yield Row(group, "cluster up", "no", state, "try again; `paceline cluster up` says more")
         return
-    for sentence in found.problems:
+    for sentence in state.problems:
         said, fix = split(sentence)
         yield Row(group, "cluster up", "no", said, fix)
-    if found.problems:
+    if state.problems:
         return
     yield Row(group, "cluster up", "yes", "nothing is missing")
-    for option, problems in (("--link", found.link), ("--delay", found.delay)):
+    for option, problems in (("--link", state.link), ("--delay", state.delay)):
         said, fix = split(problems[0]) if problems else ("nothing is missing", "")
         yield Row(group, f"cluster up {option}", "no" if problems else "yes", said, fix)
-    if found.condition == "up":
+    if state.condition == "up":
         yield Row(group, "now", "yes", "a cluster is up on this machine")
-    elif found.condition == "stale":
+    elif state.condition == "stale":
         yield Row(
             group, "now", "partly", "what is left of a cluster is here, but it is not alive", "paceline cluster down"
         )

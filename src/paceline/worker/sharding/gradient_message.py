@@ -31,12 +31,12 @@ class GradientMessage:
     def write(self, gradients: Mapping[int, torch.Tensor | None], count: Any, pieces: Sequence[torch.Tensor]) -> None:
         """Called inside a graph. `gradients` maps the id of a parameter to its gradient, or to None where it was not
         used."""
-        found = [gradients.get(id(parameter)) for parameter in self._dense]
+        in_order = [gradients.get(id(parameter)) for parameter in self._dense]
         *places, used, counted = pieces
-        for piece, gradient in zip(places, found, strict=True):
+        for piece, gradient in zip(places, in_order, strict=True):
             piece.copy_(torch.zeros_like(piece) if gradient is None else gradient.reshape(-1).to(self._dtype))
-        if any(gradient is None for gradient in found):
-            used.copy_(torch.cat([used.new_full((1,), float(gradient is not None)) for gradient in found]))
+        if any(gradient is None for gradient in in_order):
+            used.copy_(torch.cat([used.new_full((1,), float(gradient is not None)) for gradient in in_order]))
         else:
             used.fill_(1.0)  # as one number: torch's compiler makes a kernel's argument of each that is put together
         counted.copy_(torch.as_tensor(count).to(self._dtype).reshape(1))

@@ -61,9 +61,9 @@ class CutTable(torch.nn.Embedding):
 
     @property
     def shard(self) -> torch.nn.Parameter:
-        found = self._parameters["weight"]
-        assert found is not None
-        return found
+        weight = self._parameters["weight"]
+        assert weight is not None
+        return weight
 
     @property
     def weight(self) -> torch.Tensor:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -119,8 +119,8 @@ class CutTable(torch.nn.Embedding):
         widths = [_num(self.part(rank)[1]) for rank in range(self.cut.size)]
         padded = self.shard.detach().new_zeros(stop - start, max(widths))
         padded[:, : self.shard.shape[1]] = self.shard.detach()[start:stop]
-        found = all_gather(padded, self.exchange.world)
-        return torch.cat([part[:, :width] for part, width in zip(found, widths, strict=True)], dim=1)
+        slices = all_gather(padded, self.exchange.world)
+        return torch.cat([part[:, :width] for part, width in zip(slices, widths, strict=True)], dim=1)
 
 
 def _num(part: slice) -> int:
@@ -139,7 +139,7 @@ class _Rows:
     @classmethod
     def plan(cls, ids: torch.Tensor, every: list[torch.Tensor], table: CutTable) -> _Rows:
         here = table.part()[0]
-        local = [found[(found >= here.start) & (found < here.stop)] - here.start for found in every]
+        local = [wanted[(wanted >= here.start) & (wanted < here.stop)] - here.start for wanted in every]
         places: list[torch.Tensor] = []
         for rank in range(len(every)):
             rows = table.part(rank)[0]
@@ -150,10 +150,10 @@ class _Rows:
         return [(len(place), table.embedding_dim) for place in self.places]
 
     def join(self, got: list[torch.Tensor]) -> torch.Tensor:
-        found = got[0].new_empty(self.num, got[0].shape[1])
+        joined = got[0].new_empty(self.num, got[0].shape[1])
         for place, rows in zip(self.places, got, strict=True):
-            found[place] = rows
-        return found
+            joined[place] = rows
+        return joined
 
     def cut(self, gradient: torch.Tensor, table: CutTable) -> list[torch.Tensor]:
         return [gradient[place] for place in self.places]

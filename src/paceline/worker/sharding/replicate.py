@@ -47,8 +47,8 @@ def _same_shapes(mine: dict[str, Any], world: World) -> None:
             )
 
 
-def _words(found: Any) -> str:
-    return f"{found[1]} of shape {found[0]}" if found else "missing"
+def _words(shape_and_dtype: Any) -> str:
+    return f"{shape_and_dtype[1]} of shape {shape_and_dtype[0]}" if shape_and_dtype else "missing"
 
 
 class Replicated(Plain):
@@ -126,21 +126,21 @@ class Replicated(Plain):
         at = to = 0
         for parameter in self._sparse:
             if parameter.grad is not None:
-                rows, found = parameter.grad._indices()[0], parameter.grad._values().reshape(-1)
-                ids[at : at + len(rows)], values[to : to + len(found)] = rows, found.to(wide)
-                at, to = at + len(rows), to + len(found)
+                rows, numbers = parameter.grad._indices()[0], parameter.grad._values().reshape(-1)
+                ids[at : at + len(rows)], values[to : to + len(numbers)] = rows, numbers.to(wide)
+                at, to = at + len(rows), to + len(numbers)
         all_ids, all_values = all_gather(ids, world), all_gather(values, world)
         world.sent.add(ids.nbytes)
         world.sent.add(values.nbytes)
         starts, places = [0] * world.size, [0] * world.size
         for parameter, width, num in zip(self._sparse, widths, sizes, strict=True):
-            rows, found = [], []
+            rows, numbers = [], []
             for rank in everyone:
                 rows.append(all_ids[rank][starts[rank] : starts[rank] + num[rank]])
-                found.append(all_values[rank][places[rank] : places[rank] + num[rank] * width].view(-1, width))
+                numbers.append(all_values[rank][places[rank] : places[rank] + num[rank] * width].view(-1, width))
                 starts[rank], places[rank] = starts[rank] + num[rank], places[rank] + num[rank] * width
             summed = torch.sparse_coo_tensor(
-                torch.cat(rows)[None], torch.cat(found), parameter.shape, check_invariants=False
+                torch.cat(rows)[None], torch.cat(numbers), parameter.shape, check_invariants=False
             )
             summed = summed.coalesce()
             summed._values().div_(total)
@@ -153,9 +153,9 @@ class Replicated(Plain):
         if odd is None:
             odd = next((p.grad for p in self._sparse if p.grad is not None and not p.grad.is_sparse), None)
         if odd is not None:
-            found = "sparse" if odd.is_sparse else "dense"
+            layout = "sparse" if odd.is_sparse else "dense"
             raise RunFailed(
-                f"a parameter of shape {list(odd.shape)} got a {found} gradient, and nn.Embedding(sparse=True) is what "
+                f"a parameter of shape {list(odd.shape)} got a {layout} gradient, and nn.Embedding(sparse=True) is what "
                 "says beforehand which are sparse: use that, and use its weight in no other way",
                 kind="mismatch",
             )

@@ -65,7 +65,7 @@ class Sharding(Protocol):
         ...
 
     def synchronize(self, *, at_once: bool = False) -> None:
-        """After an update, where ranks that update alone may be due to become one model; `at_once`: now, due or not."""
+        """Called after each update: averages the ranks' models where that is due. `at_once`: do it now, due or not."""
         ...
 
     def state(self) -> dict[str, Any]:

@@ -25,9 +25,9 @@ def units(task: Task, model: nn.Module) -> list[nn.Module]:
     inside = {id(module) for module in model.modules()}
     wrong = [module for module in named if id(module) not in inside or isinstance(module, _LISTS)]
     if not named or wrong:
-        found = f"; {type(wrong[0]).__name__} is none that is called" if wrong else ""
+        not_called = f"; {type(wrong[0]).__name__} is none that is called" if wrong else ""
         raise RunFailed(
-            f"{task.name}: units(model) must return modules of the model that are called, at least one{found}",
+            f"{task.name}: units(model) must return modules of the model that are called, at least one{not_called}",
             kind="task",
         )
     return _once(named)

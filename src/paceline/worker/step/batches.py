@@ -1,9 +1,9 @@
-"""How a step that is one graph comes by its samples, where the data lies on its device: two ways, each the quicker one there.
+"""How a step that is one graph gets its samples, where the data lies on its device: one way for a GPU, one for a CPU.
 
-A graph knows tensors, not values. On a GPU (`GraphBatches`) the epoch's ids (and keys for augmentation) are copied into tensors that stay
-where they are, once an epoch, and the position is a tensor that the graph itself moves: a step is one call, to which nothing is handed.
-On a CPU (`HostBatches`) a kernel of ours copies the rows to where the graph finds them, quicker than torch's graph would; and ranks do it
-before they wait for each other.
+A graph refers to tensors, not to values. On a GPU (`GraphBatches`) the epoch's ids (and keys for augmentation) are
+copied into fixed tensors once an epoch, and the position is a tensor that the graph itself advances: a step is one call
+without arguments. On a CPU (`HostBatches`) a kernel of ours copies the rows into the graph's input tensors, which is
+quicker than torch's graph; and ranks do it before they wait for each other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from paceline.worker.tasks.task import Task
 
 
 class GraphBatches:
-    """The graph fetches. `data`: the feed's tensors, on the device; `tensors`: what the graph works on."""
+    """The graph fetches its rows. `data`: the feed's tensors on the device. `tensors`: what the graph works on."""
 
     def __init__(self, task: Task, data: tuple[torch.Tensor, ...], position: SamplePosition) -> None:
         device = data[0].device
@@ -62,7 +62,8 @@ class GraphBatches:
 
 
 class HostBatches:
-    """The graph is given rows, and changes them where the task augments. `tensors`: what it works on."""
+    """The rows are copied into the graph's inputs, which it changes where the task augments. `tensors`: what it works
+    on."""
 
     def __init__(self, task: Task, data: tuple[torch.Tensor, ...], position: SamplePosition) -> None:
         self._task, self.num = task, position.num
@@ -82,7 +83,8 @@ class HostBatches:
         self._is_ahead = False
 
     def fetch_ahead(self) -> None:
-        """The rows have been used: those of the next whole batch of the epoch in their place, if there is one."""
+        """Called when the rows have been used: replaces them by those of the epoch's next full batch, if there is
+        one."""
         start = self._start + self.num
         if start + self.num <= len(self._ids):
             self._fetch(start)

@@ -1,7 +1,7 @@
-"""A whole step as one CUDA graph: every kernel of a step recorded once and started with one call from then on.
+"""A step as one CUDA graph: every kernel of a step is recorded once, and from then on all are launched with one call.
 
-Launching a small kernel takes the host longer than the GPU takes to run it, so a small model's step is mostly launches. A
-recording knows addresses, not values: what changes from step to step is in tensors that stay where they are.
+Launching a small kernel takes the host longer than the GPU takes to run it, so a small model's step is mostly launches.
+A recording holds addresses, not values: what changes from step to step is kept in tensors that are never moved.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from paceline.worker.transform.side_effects import steady
 
 
 class CapturedStep(SingleGraphStep):
-    """The first three steps are ordinary ones on the stream that is then recorded: libraries make what they need for it there, and
-    so the recording holds nothing but the step. A recording runs nothing: the step it was made of is made by its first replay.
-    """
+    """The first three steps are ordinary ones on the stream that is then recorded. Libraries allocate there what they
+    need, so that the recording holds nothing but the step. Recording runs no kernel: the recorded step is computed by
+    the first replay."""
 
     word, asked = "captured", "graph=captured"
     num_first = 3  # as torch's own guide has it
@@ -52,7 +52,8 @@ class CapturedStep(SingleGraphStep):
         batches, description, state = self._batches, self.parts.description, self.parts.state
 
         def body() -> None:
-            """A step as `EagerStep` makes it alone. Gradients are made anew in it, so nothing has to be zeroed."""
+            """A step as `EagerStep` makes it on one rank. Gradients are allocated in it, so nothing has to be
+            zeroed."""
             given = own if batches is None else batches.batch(batches.tensors)
             outputs = description.outputs(self.task_module, given)
             loss = description.loss(outputs, given, num)
@@ -73,7 +74,7 @@ class CapturedStep(SingleGraphStep):
             raise RunFailed(_refusal(error), kind="mismatch") from error
 
     def run(self, batch: Any) -> None:
-        """Copying a batch to where the recording looks for it is a part of getting it."""
+        """Copying a batch into the tensors of the recording is timed as a part of `data`."""
         assert self._graph is not None
         for static, tensor in zip(self._static, tensors(batch), strict=True):
             static.copy_(tensor)
@@ -89,7 +90,8 @@ class CapturedStep(SingleGraphStep):
 
 
 def _refusal(error: BaseException) -> str:
-    """Of the error that broke the recording: ending a broken one raises another, which hides it."""
+    """The sentence for the error that broke the recording. Ending a broken recording raises another error, which would
+    hide it."""
     first, inner = error, error.__context__
     while inner is not None:
         if any(frame.name == "body" for frame in traceback.extract_tb(inner.__traceback__)):

@@ -1,4 +1,5 @@
-"""Clipping: the factor that shortens a gradient, and how often it was needed. Nothing here looks at a value, so a graph may hold it."""
+"""Clipping: the factor that shortens a gradient, and how often it was needed. No value is read on the host, so a graph
+may contain it."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def factor(norm: torch.Tensor, limit: float) -> torch.Tensor:
 
 
 def clipped(gradients: list[torch.Tensor], counts: torch.Tensor, limit: float | None) -> list[torch.Tensor]:
-    """All of a model's gradients, which are whole here; new tensors where there is a limit."""
+    """All gradients of a model, which are not sharded here. With a limit, the results are new tensors."""
     if limit is None:
         return gradients
     norm = total_norm(gradients)

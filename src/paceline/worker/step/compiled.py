@@ -1,9 +1,9 @@
-"""A whole step traced as one graph and compiled: forward, loss, backward and update in one call, without a word of Python between
-them. On a GPU the batch is fetched in it too, and it is recorded, so that its kernels are started with one call.
+"""A step traced as one graph and compiled: forward, loss, backward and update in one call, with no Python in between.
 
-With several ranks it is two graphs with one message between them, laid out as `Replicated` lays out its own: the first ends with this
-rank's gradients and count in the message, the second begins with everybody's. Where a batch is short on one rank, all make
-an ordinary step.
+On a GPU the batch is fetched in the graph too, and the graph is recorded, so that its kernels are launched with one
+call. With several ranks it is two graphs with one message between them, in the layout of `Replicated`: the first one
+writes this rank's gradients and count into the message, the second one reads those of all ranks. Where a batch is short
+on one rank, all make an ordinary step.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _IN_ONE_PLACE = (
 
 
 class CompiledStep(SingleGraphStep):
-    """As one graph or not at all: a break inside a step would make two graphs of it without a word."""
+    """One graph, or a refusal: a graph break would silently make two graphs of a step."""
 
     word, asked = "compile", "graph=compile graph_of=step"
     num_before_recording = 2  # compiled steps on the stream that is then recorded: kernels are loaded by then
@@ -105,7 +105,7 @@ class CompiledStep(SingleGraphStep):
             raise RunFailed(_refusal(error, self.asked), kind="mismatch") from error
 
     def _given(self, batch: Any) -> Any:
-        """A batch that is handed over: to the graph's own tensors, where they stay."""
+        """Copies a batch that was fetched outside into the graph's own tensors."""
         own = _pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, batch)
         self._batch = [leaf for leaf in _pytree.tree_leaves(own) if isinstance(leaf, torch.Tensor)]
         return own
@@ -165,7 +165,7 @@ class CompiledStep(SingleGraphStep):
     def finish(self) -> dict[str, Any] | None:
         row = super().finish()
         assert row is not None
-        return {**row, "cache": self._compiler.found(), "captured": self._recording is not None}
+        return {**row, "cache": self._compiler.cache_state(), "captured": self._recording is not None}
 
     def close(self) -> None:
         self._compiler.close()
@@ -187,8 +187,8 @@ def _refusal(error: BaseException, asked: str) -> str:
 
 
 def _last(error: BaseException) -> str:
-    """What it fails of: the last line of a traceback that names an error. A kernel is compiled in another process, whose traceback is
-    the text of this one's error."""
+    """The cause of a failed compilation: the last line of the traceback that names an error. Kernels are compiled in
+    another process, whose traceback is the text of the error raised here."""
     text = str(error)
     named = re.findall(r"^\s*([\w.]*(?:Error|Exception)\b.*)$", text, re.MULTILINE)
     if len(named) > 1:

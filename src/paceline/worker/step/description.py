@@ -14,14 +14,14 @@ from paceline.worker.transform.precision import Arithmetic
 
 
 class StepDescription:
-    """`in_one_piece`: one rank and one micro-batch make the whole step, so the mean's gradient is computed directly. Otherwise it
-    is that of a sum, divided in the end by what all ranks really counted."""
+    """`in_one_piece`: the step has one rank and one micro-batch, so the gradient of the mean is computed directly.
+    Otherwise it is the gradient of a sum, divided in the end by what all ranks counted."""
 
     def __init__(self, task: Task, arithmetic: Arithmetic, *, in_one_piece: bool) -> None:
         self.task, self.arithmetic, self.in_one_piece = task, arithmetic, in_one_piece
 
     def outputs(self, forward: Callable[[Any], Any], batch: Any) -> Any:
-        """In the run's number format, and for the loss in fp32 where that is a half one."""
+        """Computed in the run's number format, and cast to fp32 for the loss where that is a half format."""
         with self.arithmetic.autocast():
             outputs = forward(batch)
         if self.arithmetic.looking:
@@ -38,6 +38,7 @@ class StepDescription:
             return {LOSS: loss, **self.task.score_sums(outputs, batch, num)}
 
     def divided(self, loss: tuple[torch.Tensor, Any], unit: float) -> torch.Tensor:
-        """What goes backward. `unit`: what sums are divided by on their way (`TrainState.unit`)."""
+        """What `backward` is called on. `unit`: the divisor of the sums until the true count is known
+        (`TrainState.unit`)."""
         total, count = loss
         return total / (count if self.in_one_piece else unit)

@@ -58,8 +58,8 @@ class EagerStep:
         self._num_micro = max(self._num_micro, num_micro)
 
     def _settle_unit(self, counted: float) -> None:
-        """Once, in the first step, by all ranks: what a batch counts to, where a sample counts to the most any rank has seen
-        (its tokens, perhaps)."""
+        """Once, in the first step, by all ranks: the batch size times the largest count of a sample (its tokens,
+        perhaps) that any rank has seen."""
         if self.parts.sharding.reduces_over_ranks:
             self.watch.switch("communication")
         self.state.unit = self.parts.batch * (all_reduce_max([counted], self.parts.world)[0] or 1.0)

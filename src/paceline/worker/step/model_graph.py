@@ -21,11 +21,9 @@ MODEL = "model"
 
 
 class ModelGraphStep:
-    """What the eager step calls becomes a graph. Under DDP it is the model inside it: compiled from outside, DDP's own code would
-    break the graph before the model begins.
-
-    Before the graph is first called, the plain model shows which types flow: hooks would become a part of it.
-    """
+    """The module that the eager step calls becomes a graph. Under DDP it is the module inside of it: compiled from
+    outside, DDP's own code would break the graph before the model begins. The types that flow are read from a plain
+    forward before the graph is made: hooks would become a part of it."""
 
     def __init__(self, parts: StepParts, compiles: Compiles, compiler: Compiler | None) -> None:
         """Without a compiler it is exported."""
@@ -105,5 +103,5 @@ class ModelGraphStep:
             **self.compiles.counts(),
             "compile_s": self._eager.watch.spent(COMPILE),
             "eager_steps": eager,
-            **({} if self._compiler is None else {"cache": self._compiler.found()}),
+            **({} if self._compiler is None else {"cache": self._compiler.cache_state()}),
         }

@@ -1,5 +1,8 @@
-"""Before a trace is compiled, it is run operator by operator beside the plain step on one batch: other gradients, buffers or updates,
-and it is no graph of that step. A gradient's hook, random states set in Python, a number kept elsewhere do not show in a trace."""
+"""Before a trace is compiled, it is run operator by operator and compared with the plain step on one batch.
+
+If gradients, buffers or updates differ, it is refused. Hooks on gradients, random states set in Python and numbers kept
+outside of the model do not show in a trace.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ Given = Callable[[State], Any]  # the batch, from the state
 
 
 class Proof:
-    """`moving`: tensors that a rehearsal changes beside those of the state; all are as they were afterwards. `instead`: what the
-    trace computes in another way. `rounds`: factors of products have fewer digits than fp32."""
+    """`moving`: tensors besides the state that a rehearsal changes; all are restored afterwards. `instead`: operators
+    that the trace computes in another way. `rounds`: factors of products have fewer digits than fp32."""
 
     def __init__(
         self, traced: TracedStep, moving: Sequence[torch.Tensor], *, instead: Any, rounds: bool, asked: str
@@ -58,7 +61,8 @@ class Proof:
             )
 
     def own_update(self, train_state: TrainState, update: GraphUpdate, state: State) -> None:
-        """Of a task's own optimizer, whose `step()` is traced: the same weights as untraced, from the same made-up gradients."""
+        """For a task's own optimizer, whose `step()` is traced: it must give the same weights as untraced, from the
+        same made-up gradients."""
         if not update.is_own:
             return
         optimizer, weights = train_state.optimizer, list(state["weights"].values())
@@ -94,14 +98,15 @@ def _apart(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def alike(one: torch.Tensor, other: torch.Tensor, same: float) -> bool:
-    """To the size of the largest number: where factors are rounded, a mean near zero of large numbers is so too."""
+    """Differences are relative to the largest value: a mean near zero of large values is inexact where factors are
+    rounded."""
     size = max(1.0, float(other.abs().nan_to_num(0.0, 0.0, 0.0).max())) if other.numel() else 1.0
     return torch.allclose(one, other, rtol=same, atol=same * size, equal_nan=True)
 
 
 @contextlib.contextmanager
 def _untouched(tensors: list[torch.Tensor], device: torch.device) -> Generator[None]:
-    """Around a rehearsal: these tensors, and the random streams, are afterwards as they were."""
+    """Around a rehearsal: these tensors and the random states are restored afterwards."""
     before = [tensor.clone() for tensor in tensors]
     with kept(device):
         yield

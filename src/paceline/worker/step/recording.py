@@ -1,4 +1,4 @@
-"""A recording of what a GPU is given to do: a CUDA graph, made on a stream of its own and played with one call."""
+"""A CUDA graph: recorded on a stream of its own, and replayed with one call."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import torch
 
 
 class Recorder:
-    """Whatever comes before the recording runs on its stream too: libraries make what they need for it there."""
+    """What runs before the recording runs on the same stream, because libraries allocate there what they need for
+    it."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._stream: torch.cuda.Stream | None = None
 
     def aside(self, work: Callable[[], None]) -> None:
-        """On the stream of the recording, and the other one waits: there the stopwatch has its events."""
+        """Runs on the recording's stream while the usual one waits, which is where the stopwatch has its events."""
         if self._stream is None:
             self._stream = torch.cuda.Stream(self.device)
         self._stream.wait_stream(torch.cuda.current_stream(self.device))

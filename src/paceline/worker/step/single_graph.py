@@ -1,8 +1,8 @@
-"""A whole step as one graph: batch, forward, loss, scores, backward and update, with nothing told apart inside. What compiling
-(`compiled.py`) and capturing (`captured.py`) have in common.
+"""A step as one graph: batch, forward, loss, scores, backward and update, without separate phases.
 
-The first steps are ordinary ones: they make the optimizer's state, and show which types flow and which parameters are trained. A
-graph has one shape: a batch of another (the short last one of an epoch) is an ordinary step too, on all ranks. Both are counted.
+This is what compiling (`compiled.py`) and capturing (`captured.py`) have in common. The first steps are ordinary ones:
+they create the optimizer's state, and show which types flow and which parameters are trained. A graph has one shape: a
+batch of another shape (the short last one of an epoch) is an ordinary step too, on all ranks. Both kinds are counted.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _NOT_ALIKE = (
 
 
 class GraphBuffers:
-    """Loss and scores added up inside the graph, in a tensor that stays where it is."""
+    """Loss and scores are added up inside the graph, in a tensor that is never moved."""
 
     def __init__(self, names: Sequence[str], device: torch.device) -> None:
         self.names = list(names)
         self.sums = torch.zeros(len(self.names), 2, dtype=torch.float64, device=device)
 
     def rows(self, values: Sums) -> torch.Tensor:
-        """Inside the graph. A plain number becomes a fill, not a copy from the host, which no graph may hold."""
+        """Called inside the graph. A plain number becomes a fill: a copy from the host could not be in a graph."""
         numbers = [_double(value, self.sums.device) for name in self.names for value in values[name]]
         return torch.stack(numbers).view(-1, 2)
 
     def give(self) -> Sums:
-        """What was added up since the last time; on the device, without waiting for it."""
+        """The sums since the last call; they stay on the device, and nobody waits for them."""
         kept = self.sums.clone()
         self.sums.zero_()
         return {name: (kept[row, 0], kept[row, 1]) for row, name in enumerate(self.names)}
@@ -58,8 +58,8 @@ def _double(value: Any, device: torch.device) -> torch.Tensor:
 
 
 class SingleGraphStep(ABC):
-    """It fills the part `step` of the stopwatch and no other, in its ordinary steps as well; but for messages between ranks, which
-    stay `communication`. Where the training data lies on the device as tensors, it fetches its own batches."""
+    """All time of a step, of ordinary ones as well, goes to the part `step` of the stopwatch. Only messages between
+    ranks stay `communication`. Where the training data lies on the device as tensors, it fetches its own batches."""
 
     phases: tuple[str, ...] = (STEP,)
     word: str
@@ -117,8 +117,8 @@ class SingleGraphStep(ABC):
         self.num_graph += 1
 
     def _fits(self, shape: tuple[int, tuple[Leaf, ...]], num_global: int | None) -> bool:
-        """Whether this step is the graph's; all ranks or none: the same update, compiled and not, differs in its last bits, and
-        they would train several models."""
+        """Whether the graph can make this step. All ranks decide alike: the compiled and the ordinary update differ in
+        their last bits, so ranks would otherwise train different models."""
         if self._shape is None:
             self._shape, self._num_global = shape, num_global  # of a full batch, unless the data is smaller than one
         short = num_global != self._num_global
@@ -127,7 +127,8 @@ class SingleGraphStep(ABC):
         return shape == self._shape and not short and self.num_eager >= self.num_first and bool(shape[0])
 
     def begins(self) -> None:
-        """From one graph to the next nothing ends: on a GPU each switch would be a mark in its queue."""
+        """Between two steps of the graph the stopwatch is not switched: on a GPU each switch would be an event in its
+        queue."""
         if self.watch.part != STEP:
             self.watch.switch(STEP)
 
@@ -163,7 +164,7 @@ class SingleGraphStep(ABC):
             self._update.forget()
 
     def _forget(self) -> None:
-        """A state was put back: what this step has fetched or read ahead belongs to another one."""
+        """A state was put back: batches that were fetched ahead and values that were read ahead are no longer valid."""
         if self._update is not None:
             self._update.forget()
         if self._batches is not None:
@@ -173,8 +174,8 @@ class SingleGraphStep(ABC):
 
     @contextlib.contextmanager
     def checked(self) -> Any:
-        """Around the ordinary steps before there is a graph: whether they do what it would not. Python is not there when a graph
-        runs: what it draws or counts would stay as it was."""
+        """Around the ordinary steps before there is a graph: whether they do something a graph would not. No Python
+        runs in a graph, so what Python draws or counts would never change again."""
         with in_place(self.task_module, self.asked), steady(self.task_module, self.asked, host=self.draws_on_host):
             yield
 

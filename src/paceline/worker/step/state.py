@@ -1,6 +1,7 @@
-"""All that a run is made of between two steps, in one place: what is not in here is the same in every step, or follows from it.
+"""Everything that a run carries from one step to the next. What is not in here is constant, or can be computed from it.
 
-It is listed, hashed, copied out and put back in one way. Tensors are put back where they are, because graphs know them by their place.
+There is one way to list it, hash it, copy it out and put it back. Values are put back into the existing tensors,
+because graphs hold their addresses.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Values = dict[str, Any]
 
 
 class Keeper(Protocol):
-    """Something else that moves from step to step and follows from nothing: how far ranks have drifted apart, a tally."""
+    """Another object with state that changes from step to step: how far ranks have drifted apart, a tally."""
 
     def state(self) -> Values:
         """Plain values, which JSON takes as they are."""
@@ -92,7 +93,7 @@ class TrainState:
     # ---- listed ----
 
     def tensors(self) -> Tensors:
-        """The live ones but for random streams, which are copies. Of what is sharded, this rank's part."""
+        """The live tensors, except random states, which are copies. Of what is sharded, this rank's part."""
         random, _ = random_states(self.device)
         return {
             **{f"parameters/{name}": local(tensor.detach()) for name, tensor in self.model.named_parameters()},
@@ -122,13 +123,13 @@ class TrainState:
 
     @contextlib.contextmanager
     def rehearsal(self) -> Generator[None]:
-        """Around an update that is tried: parameters, buffers and the optimizer are afterwards as they were."""
+        """Around an update that is only tried: parameters, buffers and the optimizer are restored afterwards."""
         before = self.copy_out()
         yield
         self._fill(before)
 
     def put_back(self, snapshot: Snapshot) -> None:
-        """Into the tensors that are there; the optimizer's state is made where there is none yet."""
+        """Copies into the existing tensors. The optimizer's state is created where there is none yet."""
         self._fill(snapshot)
         self.unit = snapshot.values["unit"]
         for name, keeper in self.keepers.items():
@@ -163,6 +164,7 @@ def copy_into(tensor: torch.Tensor, tensors: Mapping[str, torch.Tensor], name: s
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a DTensor, the very memory; told by what it has, because importing its class takes half a second."""
+    """This rank's part of a DTensor, sharing its memory. Recognised by its attributes, because importing DTensor takes
+    half a second."""
     part: Any = tensor
     return part.to_local() if hasattr(tensor, "to_local") else tensor

@@ -1,4 +1,4 @@
-"""The functions that are traced where a whole step is one graph: backward pass and update, on tensors without numbers."""
+"""The functions that are traced where a step is one graph: backward pass and update, on fake tensors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class _ForwardLoss(torch.nn.Module):
 
 
 class TracedStep:
-    """They are given all they work on (`state`), and see its tensors without numbers. `message`: what ranks tell each other."""
+    """The functions get all they work on as `state`, and see fake tensors in its place. `message`: what ranks send each
+    other."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class TracedStep:
         }
 
     def after(self, state: State) -> State:
-        """What the second graph of two works on."""
+        """What the second of two graphs works on."""
         assert self._message is not None
         both = {name: state[name] for name in ("weights", "update", "clips")}
         return {**both, "messages": self._message.exchange.messages}
@@ -83,8 +84,8 @@ class TracedStep:
         return self._message.read(state["messages"], self._parameters)
 
     def backward(self, state: State, batch: Any) -> tuple[list[Any], torch.Tensor]:
-        """What another rank alone used has no gradient here. Loss and scores are inside what the weights are lent to: a task may
-        look at its model there, too."""
+        """A parameter that only other ranks used has no gradient here. Loss and scores are computed inside the
+        functional call too, because a task may use its model there."""
         with torch.enable_grad():
             leaves = {name: weight.detach().requires_grad_() for name, weight in state["weights"].items()}
             lent = {f"task_module.{name}": tensor for name, tensor in {**leaves, **state["buffers"]}.items()}
@@ -95,7 +96,7 @@ class TracedStep:
         return list(gradients), torch.as_tensor(loss[1]) / self._unit
 
     def update(self, state: State, gradients: list[torch.Tensor]) -> None:
-        """The same arithmetic as `Update`, where nothing may be looked at."""
+        """The same arithmetic as `Update`, without reading any value on the host."""
         gradients = clip.clipped(gradients, state["clips"], self._clip)
         self._update(list(state["weights"].values()), gradients, state["update"])
 

@@ -40,7 +40,8 @@ class Update:
         return loss if self.state.scale is None else loss * self.state.scale.value
 
     def __call__(self) -> None:
-        """After the reduction. A gradient that is not finite is left out under fp16 (and counted); elsewhere the loss will say so."""
+        """After the reduction. Under fp16 an update with a gradient that is not finite is skipped and counted;
+        elsewhere the loss shows it."""
         if self._accepts():
             self.optimizer.step()
         self.sharding.synchronize()  # under local SGD the others may average after this step

@@ -26,7 +26,7 @@ from paceline.worker.world.join import World
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A rank's place in the world, as one side has it. `kind` is accelerate's DistributedType."""
+    """A rank's place in the world, as Paceline or as accelerate has it. `kind` is accelerate's DistributedType."""
 
     num_processes: int
     process_index: int
@@ -47,12 +47,12 @@ _SENTENCES = {
 
 
 def differences(asked: Seat, got: Seat) -> list[str]:
-    """A sentence for each thing accelerate has otherwise; empty when it does what was asked."""
-    want, found = asdict(asked), asdict(got)
+    """A sentence for each thing that accelerate has set up differently; empty when it does what was asked."""
+    want, have = asdict(asked), asdict(got)
     return [
-        sentence.format(asked=want[name], got=found[name])
+        sentence.format(asked=want[name], got=have[name])
         for name, sentence in _SENTENCES.items()
-        if found[name] != want[name]
+        if have[name] != want[name]
     ]
 
 
@@ -78,7 +78,7 @@ class Prepared:
 
 
 def prepare(module: torch.nn.Module, optimizer: torch.optim.Optimizer, spec: Spec, world: World) -> Prepared:
-    """As a user of accelerate has it, or RunFailed with everything that is not as asked."""
+    """Calls `Accelerator.prepare` as a user would, or raises RunFailed with everything that is not as asked."""
     accelerator = _accelerator(spec)
     # Where OMP_NUM_THREADS is not set, accelerate chooses a number of threads by itself.
     assert isinstance(spec.threads, int)

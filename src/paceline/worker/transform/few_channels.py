@@ -47,7 +47,8 @@ def weight_gradient(
     gradient: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, stride: Sequence[int], padding: Sequence[int],
     dilation: Sequence[int],
 ) -> torch.Tensor:  # fmt: skip
-    """For each tap of the kernel, the inputs it met at every place of the output, times what comes back there; summed over both."""
+    """For each tap of the kernel: the inputs it saw at every output position, times the gradient there, summed over
+    positions and samples."""
     batch, (rows, columns), (down, right) = len(x), gradient.shape[2:], weight.shape[2:]
     wide = functional.pad(x, (padding[1], padding[1], padding[0], padding[0]))
     tap = torch.arange(weight[0].numel(), device=x.device)[:, None]

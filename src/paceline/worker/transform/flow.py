@@ -8,10 +8,9 @@ import torch
 
 
 class Flow:
-    """The floating types that layers give while they are watched. Hooks cost time, so they go with the first step.
-
-    On every module, not only on the innermost: a module may compute in its own forward, beside its children.
-    """
+    """The floating types of the layers' outputs while they are watched. Hooks cost time, so they are removed after the
+    first step. They are on every module, not only on the leaves: a module may compute in its own forward, besides
+    calling its children."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model

@@ -26,7 +26,8 @@ def fits(module: torch.nn.Module, _name: str = "") -> bool:
 
 
 def convert(inside: torch.nn.Module, device: torch.device) -> Float8:
-    """Every layer that fits, the first and the last as well, or RunFailed: rules have looked before, but at another machine perhaps."""
+    """Every layer that fits, the first and the last included. Otherwise RunFailed: the rules checked this too, but
+    perhaps on another machine."""
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < FP8_CAPABILITY:
         needed = ".".join(map(str, FP8_CAPABILITY))
         raise RunFailed(
@@ -55,10 +56,8 @@ def _torchao() -> Convert:
 
 
 class Float8:
-    """The layers of `inside`, a module that has the model in it, by pairs: the one in fp8 and the plain one it came from.
-
-    The two share their parameters. Around the model, because a model may itself be one linear layer.
-    """
+    """Pairs of layers of `inside`, a module that contains the model: the fp8 layer, and the plain one it was made from.
+    The two share their parameters. `inside` is around the model because the model itself may be one linear layer."""
 
     def __init__(self, inside: torch.nn.Module, convert: Convert) -> None:
         self.inside = inside
@@ -106,5 +105,5 @@ class Float8:
 
 
 def _named(module: torch.nn.Module) -> dict[str, torch.nn.Module]:
-    """A layer that stands in two places by both its names: each of them is replaced."""
+    """A layer that stands in two places is listed under both names: each of them is replaced."""
     return dict(module.named_modules(remove_duplicate=False))

@@ -1,4 +1,5 @@
-"""From a model to a graph: torch's compiler and torch's export, made ready, called, and their failures said in one sentence."""
+"""From a model to a graph: sets up torch.compile and torch.export, calls them, and turns their failures into one
+sentence."""
 
 from __future__ import annotations
 
@@ -34,10 +35,9 @@ def tensors(batch: Any) -> list[torch.Tensor]:
 
 
 def signature(batch: Any, *, asked: str) -> tuple[Leaf, ...]:
-    """What a graph of fixed shapes was made for: each tensor's shape and type, and words and numbers by their text.
-
-    Anything else is refused: whether it is what it was cannot be seen from outside, and the graph would hold the first one.
-    """
+    """What a graph of fixed shapes was made for: the shape and type of each tensor, and strings and numbers as text.
+    Any other object in a batch is refused: whether it has changed cannot be seen, and the graph would keep the first
+    one."""
     leaves = _pytree.tree_leaves(batch)
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor | str | bytes | numbers.Number | None):
@@ -50,10 +50,12 @@ def signature(batch: Any, *, asked: str) -> tuple[Leaf, ...]:
 
 
 class Compiler:
-    """torch's compiler, made ready. What it compiles is kept in a folder of ours for the next run of the same (`kept`), or it begins
-    with an empty folder that goes with the run, so that its compile time is that of a first run.
+    """torch's compiler, set up for this run. With `kept`, compiled code is stored in our cache for the next run.
+    Otherwise it starts with an empty folder that is deleted with the run, so that the compile time is that of a first
+    run.
 
-    A function that is compiled again and again is a failure here: torch itself would go on without a graph, and say so in a log.
+    A function that is compiled again and again is a failure here. torch itself would fall back to eager, and only log
+    it.
     """
 
     def __init__(self, device: torch.device, *, threads: int, kept: bool, backend: str = "inductor") -> None:
@@ -67,8 +69,8 @@ class Compiler:
         self._before = _hits()
 
     def meet_machine(self) -> None:
-        """At start-up: torch tries which vector instructions the processor has, with a C++ compiler, once a folder (10 s); a process
-        that was forked knows it already."""
+        """Called at start-up: torch finds out which vector instructions the processor has, by a C++ compiler, once for
+        each cache folder (10 s). A forked process has the result already."""
         keep_compiled_in(cache_folder("compiled"))
         if self._on_host:
             from torch._inductor.cpu_vec_isa import pick_vec_isa
@@ -91,13 +93,14 @@ class Compiler:
             self._open.enter_context(fresh_cache())
         self._ready = True
 
-    def found(self) -> str:
-        """Whether an earlier run had left it: `hit`, `miss`, or `fresh` where nobody looked."""
+    def cache_state(self) -> str:
+        """Whether an earlier run left the compiled code in the cache: `hit`, `miss`, or `fresh` where the cache was not
+        used."""
         return "fresh" if not self._kept else "hit" if _hits() > self._before else "miss"
 
     def close(self) -> None:
-        """What it wrote for this run alone goes, and so do the processes it compiled in; what was loaded of it stays in memory.
-        Twice is once."""
+        """Deletes what was written for this run alone, and ends the compile processes; loaded code stays in memory. It
+        may be called twice."""
         self._open.close()
         if self._ready and not self._on_host:
             from torch._inductor.async_compile import shutdown_compile_workers
@@ -114,7 +117,8 @@ def _hits() -> int:
 
 @contextlib.contextmanager
 def in_words(asked: str, instead: str) -> Generator[None]:
-    """Whatever torch's compiler throws, as one sentence: what was asked, what it met, at which line, what to use."""
+    """Turns whatever torch's compiler raises into one sentence: what was asked, what went wrong, at which line, what to
+    use."""
     try:
         yield
     except FailOnRecompileLimitHit as error:
@@ -138,8 +142,8 @@ def _refusal(error: BaseException, asked: str, instead: str) -> str:
 def said(text: str) -> str:
     """The first line of an error of torch's, and the innermost line of the user's code that it names."""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "no message").partition(" (unhinted")[0]
-    found = _WHERE.findall(text.partition("from user code:")[2] or text)
-    lines = [place for place in found if "/torch/" not in place[0].replace("\\", "/")] or found
+    places = _WHERE.findall(text.partition("from user code:")[2] or text)
+    lines = [place for place in places if "/torch/" not in place[0].replace("\\", "/")] or places
     if not lines:
         return first[:300]
     name = lines[-1][0].replace("\\", "/").rpartition("/")[2]
@@ -156,7 +160,8 @@ def code_line(error: BaseException) -> str:
 
 
 def compiled(module: torch.nn.Module, backend: str) -> torch.nn.Module:
-    """Nothing is compiled before it is called. Shapes: torch's own rule, fixed at first and free in a dimension that changed once."""
+    """Nothing is compiled before the first call. Shapes follow torch's rule: static at first, dynamic in a dimension
+    that has changed once."""
     return torch.compile(module, backend=backend)  # pyright: ignore[reportReturnType]
 
 
@@ -165,10 +170,9 @@ def is_compiled(module: Any) -> bool:
 
 
 class Exported:
-    """A module exported as one graph of operators on the first batch it is called with; it trains the module's own parameters.
-
-    The batch dimension is free where torch can leave it so; a batch it was not made for goes to the module itself, and is counted.
-    """
+    """A module exported as one graph on the first batch it is called with; it trains the module's own parameters. The
+    batch dimension is dynamic where torch allows it. A batch that does not fit the graph goes to the module itself, and
+    is counted."""
 
     def __init__(self, module: torch.nn.Module, making: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
         self.module, self._making = module, making
@@ -188,7 +192,7 @@ class Exported:
         return self._graph(batch)
 
     def _fits(self, batch: Any) -> bool:
-        """A single sample never: where its own layers would refuse it (BatchNorm), the graph has forgotten to."""
+        """A batch of one sample never fits: layers that refuse it (BatchNorm) would not do so in the graph."""
         sizes = {len(tensor) for tensor in tensors(batch) if tensor.dim()}
         if sizes and max(sizes) < 2:
             return False
@@ -223,8 +227,8 @@ class Exported:
 
 
 class _Input:
-    """One leaf of the batches a program takes. A size torch had to fix is in the program's inputs as a number, a free one as a name,
-    which all inputs of that size share."""
+    """One leaf of the batches that an exported program takes. A static size is a number in the program's inputs; a
+    dynamic one is a name, which all inputs of that size share."""
 
     def __init__(self, leaf: Any, size: Any, ranges: dict[str, tuple[int, int]]) -> None:
         self._leaf = (leaf.dtype, leaf.shape[1:], leaf.dim()) if isinstance(leaf, torch.Tensor) else repr(leaf)
@@ -233,7 +237,7 @@ class _Input:
         self._least, self._most = ranges.get(self._name, (0, 0))
 
     def fits(self, leaf: Any, sizes: dict[str, int]) -> bool:
-        """`sizes`: what the names stand for in this batch, as far as it was looked at."""
+        """`sizes`: the value of each dynamic size in this batch, as far as its leaves were checked."""
         if not isinstance(leaf, torch.Tensor):
             return repr(leaf) == self._leaf
         if (leaf.dtype, leaf.shape[1:], leaf.dim()) != self._leaf:
@@ -244,12 +248,12 @@ class _Input:
 
 
 def _inputs(program: torch.export.ExportedProgram, batch: Any) -> list[_Input]:
-    found = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    inputs = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     names, leaves = program.graph_signature.user_inputs, _pytree.tree_leaves(batch)
     ranges = {
         str(name): (_whole(limits.lower), _whole(limits.upper)) for name, limits in program.range_constraints.items()
     }
-    values = [found.get(name) if isinstance(name, str) else None for name in names]
+    values = [inputs.get(name) if isinstance(name, str) else None for name in names]
     sizes = [value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else None for value in values]
     return [_Input(leaf, size, ranges) for leaf, size in zip(leaves, sizes, strict=True)]
 
@@ -260,7 +264,8 @@ def _whole(limit: Any) -> int:
 
 
 def _same_tensors(module: torch.nn.Module, graph: torch.nn.Module) -> None:
-    """The optimizer holds the module's parameters, and evaluation reads its running statistics: the graph must have them too."""
+    """The graph must use the module's own tensors: the optimizer holds its parameters, and evaluation reads its running
+    statistics."""
     own = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
     strangers = [name for name, parameter in graph.named_parameters() if id(parameter) not in own]
     strangers += [

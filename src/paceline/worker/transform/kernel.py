@@ -1,8 +1,9 @@
-"""`kernel=fused`: convolutions 3x3 that are followed by ReLU, and perhaps by pooling 2x2, computed by our own kernel in one pass.
+"""`kernel=fused`: 3x3 convolutions followed by ReLU, and perhaps by 2x2 max pooling, computed by our own kernel in one pass.
 
-Only inside an `nn.Sequential` does anybody know what follows what. The convolution's place is taken by a layer with the same
-parameters under the same names, the places of ReLU and pooling by nothing, so that weights are saved and loaded as before. Whether a
-task calls its sequences whole, nobody can see from outside: so before the first step both forms of the model compute some samples.
+What follows a convolution is known only inside an `nn.Sequential`. There it is replaced by a layer with the same
+parameters under the same names, and ReLU and pooling by nn.Identity, so that state_dicts stay as they were. A task may
+still call the layers of a sequence one by one, which cannot be seen beforehand. So before the first step both forms of
+the model compute some samples, and are compared.
 """
 
 from __future__ import annotations
@@ -75,11 +76,9 @@ class Fused:
     def prove(
         self, outputs: Callable[[], Any], loss: Callable[[], Tensor], aside: Callable[[], contextlib.AbstractContextManager[Any]]
     ) -> None:  # fmt: skip
-        """`outputs` and `loss` compute the same samples each time: with torch's layers and with ours, scored and trained, and RunFailed
-        where they differ. `aside` keeps the random streams, so that both draw alike.
-
-        A task that calls single layers of a sequence, and so expects to find a convolution without its ReLU, is found here.
-        """
+        """`outputs` and `loss` compute the same samples with torch's layers and with ours, in evaluation and in
+        training; RunFailed where they differ. `aside` restores the random state, so that both draw alike. This finds a
+        task that calls single layers of a sequence, and so expects a convolution without its ReLU."""
         ours = self._seen(outputs, loss, aside)
         with self.plainly():
             torchs = self._seen(outputs, loss, aside)
@@ -94,7 +93,8 @@ class Fused:
     def _seen(
         self, outputs: Callable[[], Any], loss: Callable[[], Tensor], aside: Callable[[], contextlib.AbstractContextManager[Any]]
     ) -> tuple[list[Tensor], list[Tensor | None]]:  # fmt: skip
-        """What it scores, and its gradients in training, whose running statistics are put back: nothing was trained."""
+        """The outputs in evaluation, and the gradients in training. Running statistics are put back: nothing was
+        trained."""
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         modes = {module: module.training for module in self.model.modules()}
         buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
@@ -134,18 +134,18 @@ def fuse(model: nn.Module) -> Fused:
     reasons: list[str] = []
     for key, plain in convolutions.items():
         follow = [_followers(parent, name) for parent, name in standing.get(key, [])]
-        why = _shape(plain) or next((found for found in follow if isinstance(found, str)), None)
-        follow = [found for found in follow if not isinstance(found, str)]
-        pools = {len(found) == 2 for found in follow}
+        why = _shape(plain) or next((reason for reason in follow if isinstance(reason, str)), None)
+        follow = [layers for layers in follow if not isinstance(layers, str)]
+        pools = {len(layers) == 2 for layers in follow}
         if why is None and len(pools) != 1:
             why = "is used in several places, not all followed by the same layers" if pools else "is the whole model"
         if why is not None:
             reasons.append(f"{names[key] or 'it'} {why}")
             continue
         fused = FusedConv2d(plain, pool=pools.pop())
-        for (parent, name), found in zip(standing[key], follow, strict=True):
+        for (parent, name), layers in zip(standing[key], follow, strict=True):
             chosen.append(Place(parent, name, fused, plain))
-            chosen += [Place(parent, after, nn.Identity(), old) for after, old in found]
+            chosen += [Place(parent, after, nn.Identity(), old) for after, old in layers]
     if not chosen:
         raise RunFailed(_none(len(convolutions), reasons), kind="mismatch")
     for place in chosen:
@@ -166,7 +166,8 @@ def _none(num: int, reasons: list[str]) -> str:
 
 
 def _shape(conv: nn.Conv2d) -> str | None:
-    """Why not, by the convolution alone. A subclass has a forward of its own, which would be lost."""
+    """Why the kernel cannot compute this convolution; None if it can. A subclass has a forward of its own, which would
+    be lost."""
     if type(conv) is not nn.Conv2d:
         return f"is a {type(conv).__name__}, not nn.Conv2d itself"
     if conv.kernel_size != (3, 3):
@@ -180,11 +181,12 @@ def _shape(conv: nn.Conv2d) -> str | None:
 
 
 def _followers(parent: nn.Module, name: str) -> list[tuple[str, nn.Module]] | str:
-    """What our kernel computes along: ReLU, and the pooling behind it where there is one; or why it cannot."""
+    """The layers that our kernel computes with the convolution: ReLU, and the pooling after it, if any; or why it
+    cannot."""
     if not isinstance(parent, nn.Sequential) or type(parent).forward is not nn.Sequential.forward:
         return "stands in no nn.Sequential, so nobody can see what follows it"
     order = list(parent._modules.items())
-    at = [found for found, _ in order].index(name)
+    at = [key for key, _ in order].index(name)
     after = [(key, module) for key, module in order[at + 1 : at + 3] if module is not None]
     if not after or type(after[0][1]) is not nn.ReLU:
         return f"is followed by {type(after[0][1]).__name__ if after else 'nothing'}, not by ReLU"
@@ -196,7 +198,7 @@ def _followers(parent: nn.Module, name: str) -> list[tuple[str, nn.Module]] | st
 
 
 def _before_another(parent: nn.Module, fused: FusedConv2d) -> bool:
-    """Whether what follows, wherever it stands in this sequence, is one of ours again."""
+    """Whether the next layer that is not fused away, in every place of this sequence, is a fused convolution too."""
     order = [module for module in parent._modules.values() if type(module) is not nn.Identity]
     followed = zip(order, [*order[1:], None], strict=True)
     return all(isinstance(after, FusedConv2d) for module, after in followed if module is fused)
@@ -232,7 +234,8 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _alike(ours: list[Tensor | None], torchs: list[Tensor | None]) -> bool:
-    """Gradients of one model, as a whole: where two numbers of a window are nearly equal, rounding decides which of them gets it."""
+    """Compares all gradients of a model as one vector: where two values of a pooling window are nearly equal, rounding
+    decides which one gets the gradient."""
     if [gradient is None for gradient in ours] != [gradient is None for gradient in torchs]:
         return False
     pairs = [(one, other) for one, other in zip(ours, torchs, strict=True) if one is not None and other is not None]

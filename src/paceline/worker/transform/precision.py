@@ -31,17 +31,18 @@ def is_mixed(spec: Spec) -> bool:
 
 
 def dtype(spec: Spec) -> torch.dtype:
-    """Of weights. Under mixed precision they stay in fp32: each operation is cast where it runs."""
+    """The type of the weights. Under mixed precision they stay in fp32, and autocast casts each operation."""
     return torch.float32 if is_mixed(spec) else _WHOLE[spec.precision]
 
 
 def data_dtype(spec: Spec) -> torch.dtype:
-    """Of batches. Never a half type: targets are in them too, and a loss against rounded targets is another loss."""
+    """The type of the batches. Never a half type: targets are in them too, and a loss against rounded targets is
+    another loss."""
     return torch.promote_types(dtype(spec), torch.float32)
 
 
 def entrance(spec: Spec, device: torch.device) -> Callable[[Any], Any] | None:
-    """What becomes of a batch on its way into the model, where the model takes another format than the batch has."""
+    """The cast of a batch on its way into the model, where the model has another number format than the batch."""
     to = dtype(spec)
     return None if to == data_dtype(spec) else lambda batch: cast(batch, to=to, device=device)
 
@@ -148,12 +149,14 @@ class Arithmetic:
 
     @property
     def half(self) -> bool:
-        """Gradients are in a format in which sums over a batch would overflow: the step keeps them near the mean."""
+        """Gradients are in a format in which sums over a batch would overflow, so the step computes them near the
+        mean."""
         return self._pure or self.half_dtype is not None
 
     @property
     def rounds(self) -> bool:
-        """Factors of products have fewer digits than fp32: the same sum in another order is another number in its third digit."""
+        """Factors of products have fewer digits than fp32, so the same sum in another order differs in its third
+        digit."""
         return self.half or self._word == "tf32"
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -162,7 +165,7 @@ class Arithmetic:
         return torch.autocast(self._device.type, dtype=self.half_dtype)
 
     def evaluation(self) -> AbstractContextManager[Any]:
-        """Around an evaluation, which is in the weights' format: layers that compute in fp8 stand aside for plain ones."""
+        """Around an evaluation, which runs in the weights' format: fp8 layers are replaced by plain ones meanwhile."""
         return contextlib.nullcontext() if self._float8 is None else self._float8.plainly()
 
     def full_precision(self, outputs: Any) -> Any:
@@ -174,7 +177,8 @@ class Arithmetic:
         return self._flow is not None and self._flow.open
 
     def look(self, outputs: Any) -> None:
-        """After the first forward, before the first update: asked == got, from the types that flowed."""
+        """After the first forward and before the first update: checks that the types that flowed are those that were
+        asked for."""
         assert self._flow is not None
         self._flow.see(outputs)
         self.computed = self._flow.close()
@@ -185,11 +189,9 @@ class Arithmetic:
             raise RunFailed(why, kind="mismatch")
 
     def look_at(self, forward: Callable[[Any], Any], batch: Any) -> None:
-        """The same for a step that hooks would disturb: one eager forward of its own, which leaves no trace in the training.
-
-        In evaluation mode, so that no running statistic moves and no dropout is drawn; where ranks meet in the model, all of
-        them must come.
-        """
+        """The same for a step that hooks would disturb: one extra eager forward, which leaves no trace in the training.
+        It runs in evaluation mode, so no running statistic moves and no dropout is drawn. Where the model contains
+        collectives, all ranks must call it."""
         if not self.looking:
             return
         assert self._flow is not None

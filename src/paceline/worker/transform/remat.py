@@ -1,8 +1,8 @@
-"""`remat`: activations of the model's units computed again in the backward pass instead of kept.
+"""`remat`: activations of the model's units are computed again in the backward pass instead of kept.
 
-`full` keeps a unit's inputs only. `selective` keeps what products, convolutions and attention gave as well, which are dear to
-compute and few beside the rest. Either way the same numbers come out, bit by bit: random draws are repeated, and running
-statistics are left as the first pass made them.
+`full` keeps a unit's inputs only. `selective` also keeps the outputs of matrix products, convolutions and attention,
+which are expensive to compute and few among all activations. Both give the same numbers, bit by bit: random draws are
+repeated, and running statistics stay as the first pass left them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read_back(model: torch.nn.Module) -> str:
 
 
 def recomputed(model: torch.nn.Module) -> int:
-    """How many units were computed again so far; one whose parts are called one by one never is."""
+    """How many units were computed again so far. A unit whose children are called directly never is."""
     return sum(again.times > 0 for again in _agains(model))
 
 
@@ -100,7 +100,7 @@ class Again:
 
     @contextlib.contextmanager
     def _counted(self, second: AbstractContextManager[Any]) -> Generator[None]:
-        """Counted where it happens: that a forward was replaced does not say that anybody called it."""
+        """Counted in the second computation itself: a forward that was replaced may never have been called."""
         self.times += 1
         with second:
             yield
@@ -108,7 +108,8 @@ class Again:
 
 @contextlib.contextmanager
 def _repeating(inner: AbstractContextManager[Any], before: Buffers) -> Generator[None]:
-    """Around the second computation. The buffers it would change a second time stand aside meanwhile."""
+    """Around the second computation: it changes copies of the buffers as they were before the first one, so the real
+    ones change once."""
     after = [(module, name, module._buffers[name]) for module, name, _ in before]
     for module, name, buffer in before:
         module._buffers[name] = buffer
@@ -129,7 +130,8 @@ def _repeating(inner: AbstractContextManager[Any], before: Buffers) -> Generator
 
 
 def _keep(_: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-    """What draws at random is computed again, or the draws that follow it would not be the same."""
+    """Operators that draw random numbers are always computed again; otherwise later draws would differ from the first
+    pass."""
     dear = (operator.overloadpacket in _DEAR or operator.name() in _OURS) and not _draws(operator, args, kwargs)
     return CheckpointPolicy.MUST_SAVE if dear else CheckpointPolicy.PREFER_RECOMPUTE
 

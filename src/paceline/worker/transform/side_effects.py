@@ -1,5 +1,6 @@
-"""What a model changes beside its tensors' values: random numbers drawn in Python, numbers counted there, buffers put in place of
-others. A graph holds none of it: it would repeat the first for ever, without a word.
+"""What a model changes besides the values of its tensors: Python's random state, counters in Python, buffers that are replaced.
+
+A graph contains none of it: it would repeat the first step's values for ever, without an error.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ _MOST = 1000  # of a container that is looked into: a vocabulary is no counter
 
 
 def in_python(module: torch.nn.Module, *, host: bool) -> dict[str, Any]:
-    """Random generators, and plain numbers of modules and of their task, by name, containers of them included. `host`: torch's
-    generator on the host too, which an exported graph may draw from (dropout on a CPU), and a recording of what a GPU does may not."""
+    """The state of the random generators, and the plain numbers of modules and of their task (also inside containers),
+    by name. `host`: torch's generator on the host too. An exported graph may draw from it (dropout on a CPU); a
+    recorded CUDA graph may not."""
     keys: Any = np.random.get_state(legacy=True)
-    found: dict[str, Any] = {"Python's random": random.getstate(), "numpy.random": (keys[1].tobytes(), *keys[2:])}
+    values: dict[str, Any] = {"Python's random": random.getstate(), "numpy.random": (keys[1].tobytes(), *keys[2:])}
     if host:
-        found["torch's random numbers of the host"] = torch.get_rng_state().numpy().tobytes()
+        values["torch's random numbers of the host"] = torch.get_rng_state().numpy().tobytes()
     for name, part in module.named_modules():
-        found |= _numbers(vars(part), name)
+        values |= _numbers(vars(part), name)
     for function in _functions(module):
         owner = getattr(function, "__self__", None)
         if owner is not None and not isinstance(owner, torch.nn.Module):
-            found |= _numbers(vars(owner) if hasattr(owner, "__dict__") else {}, "the task")
+            values |= _numbers(vars(owner) if hasattr(owner, "__dict__") else {}, "the task")
         elif (own := getattr(function, "__globals__", None)) is not None:
-            found |= _numbers(own, "the task's file")
-    return found
+            values |= _numbers(own, "the task's file")
+    return values
 
 
 def _functions(module: torch.nn.Module) -> Iterator[Any]:
@@ -46,9 +48,11 @@ def _functions(module: torch.nn.Module) -> Iterator[Any]:
 
 
 def _numbers(values: dict[str, Any], where: str) -> dict[str, Any]:
-    found = {key: value for key, value in values.items() if not key.startswith("__")}
+    public = {key: value for key, value in values.items() if not key.startswith("__")}
     return {
-        ".".join(filter(None, (where, key))): text for key, value in found.items() if (text := _text(value)) is not None
+        ".".join(filter(None, (where, key))): text
+        for key, value in public.items()
+        if (text := _text(value)) is not None
     }
 
 
@@ -99,7 +103,8 @@ def _same(one: tuple[torch.Tensor, int] | None, other: tuple[torch.Tensor, int] 
 
 @contextlib.contextmanager
 def in_place(module: torch.nn.Module, asked: str) -> Generator[None]:
-    """Around an eager step. The old buffers are held meanwhile: a freed one's address might be given to its follower."""
+    """Around an eager step. The old buffers are held meanwhile, because the address of a freed one might be given to
+    its replacement."""
     before = dict(module.named_buffers())
     places = {name: buffer.data_ptr() for name, buffer in before.items()}
     kept = _kept_tensors(module)

@@ -1,8 +1,9 @@
-"""From a function that changes tensors in place to one compiled call: traced operator by operator on tensors without numbers, autograd
-included, then compiled by torch's inductor. No guards: whoever calls it knows that shapes and types are those it was made for.
+"""From a function that changes tensors in place to one compiled call: traced with fake tensors, compiled by torch's inductor.
 
-Why not torch.compile: its frames, guards and functional detours cost a small step as much again as its arithmetic (features, batch
-32, one thread: 115 us a step this way, 230 that way), and it cannot follow a custom operator through torch.func.
+Autograd is part of the trace. There are no guards: the caller makes sure that shapes and types are those it was traced
+with. Why not torch.compile: its frames, guards and functionalization cost a small step as much again as its arithmetic
+(features, batch 32, one thread: 115 us a step this way, 230 that way), and it cannot follow a custom operator through
+torch.func.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ class Traced:
 
 
 def trace(body: Callable[[Any], None], state: Any, instead: Mapping[Any, Callable[..., Any]] | None = None) -> Traced:
-    """`state`: all tensors the body works on, of any nesting (words and numbers among them stay what they are). None of them is
-    changed while it is traced; what the body finds elsewhere may be, so whoever calls this looks for that beforehand. `instead`: what
-    stands in the trace in the place of some of torch's operators."""
+    """`state`: all tensors the body works on, of any nesting (strings and numbers among them stay constants). None of
+    them is changed while it is traced. Tensors that the body reaches in another way may be changed, so the caller
+    checks for that beforehand. `instead`: replacements for some of torch's operators in the trace."""
     every, form = _pytree.tree_flatten(state)
     leaves = [leaf for leaf in every if isinstance(leaf, torch.Tensor)]
 
@@ -43,31 +44,32 @@ def trace(body: Callable[[Any], None], state: Any, instead: Mapping[Any, Callabl
 
 
 def _lifted(graph: torch.fx.GraphModule) -> list[torch.Tensor]:
-    """Tensors the body found elsewhere (a frozen layer, a mask that is no buffer) become inputs too: as constants they would be a
-    copy of today's values."""
-    found: dict[str, tuple[torch.fx.Node, torch.Tensor]] = {}
+    """Tensors that the body reaches without being given them (a frozen layer, a mask that is no buffer) become inputs
+    too. As constants they would be a copy of their present values."""
+    lifted: dict[str, tuple[torch.fx.Node, torch.Tensor]] = {}
     last = [node for node in graph.graph.nodes if node.op == "placeholder"][-1]
     for node in [node for node in graph.graph.nodes if node.op == "get_attr"]:
         name = str(node.target)
         value = getattr(graph, name, None)
         if not isinstance(value, torch.Tensor):
             continue
-        if name not in found:
+        if name not in lifted:
             with graph.graph.inserting_after(last):
-                last = graph.graph.placeholder(f"found_{len(found)}")
+                last = graph.graph.placeholder(f"lifted_{len(lifted)}")
             last.meta = dict(node.meta)
-            found[name] = last, value
-        node.replace_all_uses_with(found[name][0])
+            lifted[name] = last, value
+        node.replace_all_uses_with(lifted[name][0])
         graph.graph.erase_node(node)
-    for name in found:
+    for name in lifted:
         delattr(graph, name)
     graph.recompile()
-    return [value.detach() for _, value in found.values()]
+    return [value.detach() for _, value in lifted.values()]
 
 
 def written_twice(traced: Traced) -> bool:
-    """Whether an input that the graph changes lies in the same memory as another one. Operator by operator that works; torch's
-    compiler takes inputs for separate, moves reads and writes about, and computes something else without a word."""
+    """Whether an input that the graph changes shares memory with another input. Run operator by operator that works;
+    torch's compiler takes inputs for separate, reorders reads and writes, and computes something else without an
+    error."""
     written = {_origin(leaf) for node in traced.graph.graph.nodes for leaf in _changed(node)}
     spans = list[tuple[int, int, bool]]()
     placeholders = [node for node in traced.graph.graph.nodes if node.op == "placeholder"]
@@ -110,7 +112,8 @@ def _origin(node: torch.fx.Node) -> torch.fx.Node:
 
 
 def compile_traced(traced: Traced, *, backend: str) -> Callable[[], Any]:
-    """The graph as a call on its inputs; `trace` as a backend runs it operator by operator, which is quick to make."""
+    """The graph as a call on its inputs. With the backend `trace` it runs operator by operator, and needs no
+    compilation."""
     graph, inputs = traced.graph, traced.inputs
     if backend != "inductor":
         return lambda: graph(*inputs)
@@ -127,12 +130,13 @@ def compile_traced(traced: Traced, *, backend: str) -> Callable[[], Any]:
 
 
 def _bare(made: Any, inputs: list[torch.Tensor]) -> Callable[[list[torch.Tensor]], Any] | None:
-    """What inductor wrote, without torch's wrappers around it (7 us a call with 44 inputs, of the 110 that a small step takes on a
-    CPU; a GPU's step is recorded, and called once). They see to gradients, outputs and inputs that share memory: here nothing has
-    a gradient, nothing is returned, and where inputs share memory the wrappers stay."""
+    """The function that inductor generated, without torch's wrappers (they take 7 us a call with 44 inputs, of the 110
+    us of a small step on a CPU; on a GPU the step is recorded, and called once). The wrappers handle gradients,
+    outputs, and inputs that share memory. Here nothing has a gradient and nothing is returned; where inputs share
+    memory, the wrappers stay."""
     from torch._inductor.output_code import CompiledFxGraph
 
     places = [tensor.untyped_storage().data_ptr() for tensor in inputs if tensor.numel()]
     alone = len(set(places)) == len(places) and all(tensor.device.type == "cpu" for tensor in inputs)
-    found = inspect.unwrap(getattr(made, "_compiled_fn", made))
-    return found.current_callable if alone and isinstance(found, CompiledFxGraph) else None
+    compiled = inspect.unwrap(getattr(made, "_compiled_fn", made))
+    return compiled.current_callable if alone and isinstance(compiled, CompiledFxGraph) else None
