@@ -1,4 +1,4 @@
-"""`messages=memory`: sums over the ranks of one machine through memory they share, by a kernel of ours (`kernels/reduce.cpp`).
+"""`messages=memory`: sums over the ranks of one machine through memory they share, by a kernel of ours (`worker/kernels/reduce.cpp`).
 
 For small models a step is latency: through sockets a message takes a fraction of a millisecond, through memory some microseconds.
 Every rank sums in the order of the ranks, so all have the same bits.
