@@ -25,7 +25,7 @@ from paceline.worker.world.reach import connect, listen
 
 Clock = Callable[[], float]  # the time of day
 
-CLOCK_S = 2.0  # events of all machines are laid side by side by their clocks
+CLOCK_S = 2.0  # seconds: events of all machines are ordered by their clocks
 _MOST_BYTES = 1 << 16
 
 
@@ -195,7 +195,7 @@ def _follow(run: RunDir, meeting: Meeting, clock: Clock) -> None:
     with connect(meeting.head, meeting.port, seconds=meeting.within_s) as line:
         mine = replace(
             mine, secret=_secret(run), clock=clock()
-        )  # the clock last: what came before it is no difference of clocks
+        )  # read the clock last: the time before it would count as a difference of clocks
         said = {"key": meeting.key, "report": asdict(mine)}
         line.sendall(json.dumps(said).encode() + b"\n")
         line.settimeout(meeting.within_s + 2.0)
