@@ -28,9 +28,8 @@ from paceline.worker.world.seed import mixed, seed_everything
 from paceline.worker.world.shared import Address, Shared, find, make
 
 _ALIGNED = 64
-_COMPARED = (
-    1 << 22
-)  # elements compared at a time: a converted copy of all data would take the memory that sharing saves
+# elements compared at a time: a converted copy of all data would take the memory that sharing saves
+_COMPARED = 1 << 22
 _SPLITS = ("train", "test")
 Layout = list[
     list[dict[str, Any]] | None

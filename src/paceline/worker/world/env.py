@@ -111,9 +111,8 @@ def announce(identity: Identity, *, local_world_size: int, on_cpu: bool) -> None
         RANK=str(identity.rank), WORLD_SIZE=str(identity.world_size), LOCAL_RANK=str(identity.local_rank),
         LOCAL_WORLD_SIZE=str(local_world_size),
     )  # fmt: skip
-    os.environ.setdefault(
-        "MASTER_ADDR", "127.0.0.1"
-    )  # accelerate wants it but never uses it: the process group exists already
+    # accelerate wants it but never uses it: the process group exists already
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     if on_cpu:
         os.environ["ACCELERATE_USE_CPU"] = "true"
 

@@ -148,8 +148,8 @@ def _lead(run: RunDir, meeting: Meeting, clock: Clock) -> None:
             except TimeoutError:
                 break
             stack.enter_context(line)
-            if (heard := _hear(line, spec, peer[0], seconds=max(0.1, min(5.0, deadline - clock())))) is not None:
-                others.append((heard, clock()))
+            if (theirs := _hear(line, spec, peer[0], seconds=max(0.1, min(5.0, deadline - clock())))) is not None:
+                others.append((theirs, clock()))
                 lines.append(line)
         mine = replace(mine, address=address)
         wrong += agree(mine, others, num_machines=num, waited_s=spec.meet_within, port=meeting.port)
