@@ -39,7 +39,7 @@ def _as_failure(error: BaseException) -> RunFailed:
     return RunFailed(f"{type(error).__name__}: {' '.join(str(error).split())[:400]}", kind="internal")
 
 
-_GRACE_S = 4.0  # for the rank that died to be named by whoever started it, before another says only that it is gone
+_GRACE_S = 4.0  # seconds for the parent to report the rank that died, before this one reports a lost peer
 
 
 def train_job(run: RunDir, identity: Identity, *, own_log: bool, start: str = STARTED) -> None:

@@ -28,7 +28,8 @@ from paceline.worker.world.seed import mixed, seed_everything
 from paceline.worker.world.shared import Address, Shared, find, make
 
 _ALIGNED = 64
-_COMPARED = 1 << 22  # numbers at a time: a whole copy in another format would be what is to be saved
+# elements compared at a time: a converted copy of all data would take the memory that sharing saves
+_COMPARED = 1 << 22
 _SPLITS = ("train", "test")
 Layout = list[
     list[dict[str, Any]] | None
@@ -60,7 +61,8 @@ def load_data(spec: Spec, task: Task, *, rank: int, local_rank: int = 0) -> Feed
     assert isinstance(spec.threads, int)
     torch.set_num_threads(spec.threads)
     seed_everything(spec.seed)  # data a task draws at random is the same on every rank
-    own = rank if SHARDINGS[spec.sharding].cuts_samples else 0  # ranks that see the same samples must see them alike
+    # ranks that see the same samples must augment them alike
+    own = rank if SHARDINGS[spec.sharding].cuts_samples else 0
     if _shares(spec) and task.source is None and local_rank > 0 and not spec.workers:
 
         def later(split: str) -> Feed:
@@ -148,7 +150,7 @@ def _taken(
             "train on different samples under the same ids: draw from a generator with a fixed seed, and load the same files",
             kind="data",
         )
-    feed.tensors = tensors  # whoever still has this feed must not keep the rank's own copy alive
+    feed.tensors = tensors  # so that no reference to this feed keeps the rank's own copy alive
     return SharedFeed(tensors)
 
 

@@ -62,7 +62,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
         cap.on_device(spec.memory_cap, world.device)
     if (
         spec.wrap == "accelerate" and world.size > 1
-    ):  # alone it needs nothing, and told more it would wrap one process for many
+    ):  # a single process needs no variables; with them accelerate would wrap it for several
         announce(identity, local_world_size=spec.topology.processes, on_cpu=spec.device == "cpu")
     parts = assemble(spec, task, feeds, world, watch, host)
     same_source(task, spec)
@@ -94,7 +94,7 @@ def _train(parts: Parts, run: RunDir, log: EventLog, fixed: dict[str, Any], core
     observe = Observer(run, world, log)
     parts.energy.start()
     watch.switch(f"{STARTUP}meeting")
-    agree(0, world)  # nobody's first step begins with waiting for somebody's start-up
+    agree(0, world)  # a barrier: no rank's first step waits for another rank's start-up
     began = watch.elapsed()
     total = train(parts, observe)
     training_s = watch.elapsed() - began

@@ -28,7 +28,7 @@ from paceline.worker.rank import leave_now
 from paceline.worker.world.env import become, supervisor, threads_asked, variables
 
 Main = Callable[..., None]  # a job's own entry: worker/__main__.py's `main`
-_LIBRARIES = ("torch", "torch._dynamo", "paceline.worker.training")  # the last brings the whole wing
+_LIBRARIES = ("torch", "torch._dynamo", "paceline.worker.training")  # the last imports all of the worker
 _FOR_GRAPHS = ("torch._inductor.compile_fx", "torch.fx.experimental.proxy_tensor")
 # numpy's OpenBLAS makes its threads when it is loaded; under each of these names, by how it was built.
 _SET_THREADS = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads", "openblas_set_num_threads")
@@ -115,7 +115,7 @@ class Zygote:
     ends: tuple[socket.socket, socket.socket] = field(default_factory=socket.socketpair)
     bind: Callable[[], None] = field(default_factory=bound)
     graphs: bool = False
-    forked: set[int] = field(default_factory=set[int])  # the others that we reap are orphans, and nobody's business
+    forked: set[int] = field(default_factory=set[int])  # other children that we reap are orphans, and are not reported
 
     def serve(self) -> None:
         for end in self.ends:
@@ -149,7 +149,7 @@ class Zygote:
     def _tell(self, message: dict[str, Any]) -> None:
         try:
             talk.send(self.parent, message)
-        except OSError:  # nobody is there to be told, so nobody is there to work for
+        except OSError:  # the parent is gone, so this process ends too
             os._exit(0)
 
     def _answer(self) -> None:

@@ -167,9 +167,7 @@ class Accounts:
         if frame.kind == "module":
             node = at.node.child("module", frame.says)
             node.calls += 1
-            if (
-                not at.backward
-            ):  # called again in the backward pass it is computed anew (checkpointing): no call of the model's
+            if not at.backward:  # recomputed in the backward pass (checkpointing): not another call of the module
                 self.modules.setdefault(frame.says, ModuleAccount()).calls += 1
                 self.in_modules_s += 0.0 if at.chain else frame.total_s
             return _Place(at.phase, (*at.chain, frame.says), node, at.backward)
@@ -198,7 +196,7 @@ class Accounts:
             return
         innermost = self.modules[here.chain[-1]]
         innermost.own_device_s += frame.own_device_s
-        # What is freed between operators, or by the engine, is nobody's result: only operators' own bytes count.
+        # Only bytes of operators count: what is freed between them, or by the autograd engine, is no operator's result.
         kept = 0 if frame.kind == "module" or frame.name.startswith(ENGINE) else frame.own_bytes
         if here.backward:
             innermost.own_backward_s += frame.own_s

@@ -26,7 +26,7 @@ def brief(reason: str) -> str:
     >>> brief("tensor 'x' size mismatch\\nUser stack trace:\\n ..."), brief("generic_jump TensorVariable()")
     ("tensor 'x' size mismatch", 'Data-dependent branching')
     """
-    if reason.startswith("generic_jump"):  # torch's name for it where the branch is in the function it began with
+    if reason.startswith("generic_jump"):  # torch's name for a branch in the outermost function
         return "Data-dependent branching"
     return " ".join(reason.strip().partition("\n")[0].partition(" # ")[0].split())[:_MOST_LETTERS] or "no reason given"
 
@@ -44,7 +44,7 @@ class Compiles:
         self._breaks_before = len(graph_break_reasons)
         self._graphs_before = counters["stats"]["unique_graphs"]
         self._made = 0
-        self.num = 0  # times something was made, by anybody: grows while a step is disturbed
+        self.num = 0  # compilations and graphs made so far; it grows in a step that compiles
 
     def __enter__(self) -> Compiles:
         callback_handler.register_start_callback(self._begins)

@@ -59,7 +59,7 @@ class Overlap:
         if not self._buckets:
             self.sizes = []
         self._buckets.append(times)
-        if bucket.is_last():  # before it is sent: nothing is left to compute that could hide it
+        if bucket.is_last():  # switch before it is sent: nothing is left to compute that could overlap it
             self._steps.append((self._buckets, times[0]))
             self._buckets = []
             self._watch.switch(COMMUNICATION)

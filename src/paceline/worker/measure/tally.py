@@ -95,7 +95,7 @@ class Tally:
         ends = [torch.tensor(float(value), dtype=torch.float64) for value in (self.num, others)]
         message = torch.stack([row.cpu() for row in rows] + ends)
         all_reduce_(message, world)
-        if message[-1]:  # some rank has other names than the last time: all of them ask again
+        if message[-1]:  # some rank has other names than in the last call: all ranks exchange them again
             return self.over(world)
         total = Tally()
         total.add(

@@ -44,7 +44,7 @@ class Clocks:
         self._leader = machines.index(machines[world.rank])
         self._leaders = sorted({machines.index(name) for name in machines} - {0})
         self._points: list[tuple[float, float]] = []  # (this rank's time, how far rank 0 is ahead of it)
-        self.round_trip_s = 0.0  # the quickest seen: an arrival is known to half of it
+        self.round_trip_s = 0.0  # of the quickest exchange: times are right to half of it
         self.ask()
         self.ahead_s = self._ahead(wall)
 

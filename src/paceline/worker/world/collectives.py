@@ -30,7 +30,7 @@ def together() -> Generator[None]:
     try:
         yield
     except RuntimeError as error:
-        # gloo has one type for everything; what it cannot do (a dtype) is our fault, and no peer's.
+        # gloo raises RuntimeError for everything: only these words mean a lost peer. An unknown dtype, say, is our own fault.
         if any(
             word in str(error).lower()
             for word in ("connection", "timed out", "timeout", "closed", "socket", "reset", "broken pipe", "no route")
@@ -76,7 +76,7 @@ class Exchange:
         """Make `own` visible to the other ranks. False with a backend, which sends it in `wait` instead."""
         if self._shared_all_reduce is None:
             return False
-        try:  # by hand: in a step of some hundred microseconds `_lost` would be one of them
+        try:  # not `with _lost()`, which takes a microsecond: a step takes only some hundred
             self._shared_all_reduce.publish(self._message)
         except Gone as error:
             raise PeerLost(error) from error

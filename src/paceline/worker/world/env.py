@@ -30,7 +30,7 @@ class Meeting:
     head: str
     port: int
     machine: int
-    key: str  # of the spec: what strangers at the port do not know
+    key: str  # the hash of the spec: a connection without it is not of this run
     within_s: float
 
 
@@ -69,7 +69,7 @@ def identify(variables: Mapping[str, str] | None = None) -> Identity:
             except ValueError:
                 raise RunFailed(f"the launcher's {', '.join(names)} are not numbers", kind="launch") from None
             return Identity(rank, world_size, local_rank, dialect, host, has_agent=names is _AGENT)
-    if dialect == "accelerate":  # of one process it says nothing: that is a world of one, asked for or not
+    if dialect == "accelerate":  # it sets no variables for a single process
         return Identity(0, 1, 0, dialect, host)
     wanted = " or ".join("/".join(names) for names in _DIALECTS[dialect])
     raise RunFailed(f"{dialect} told this process neither rank nor world size ({wanted} are not set)", kind="launch")
@@ -111,7 +111,8 @@ def announce(identity: Identity, *, local_world_size: int, on_cpu: bool) -> None
         RANK=str(identity.rank), WORLD_SIZE=str(identity.world_size), LOCAL_RANK=str(identity.local_rank),
         LOCAL_WORLD_SIZE=str(local_world_size),
     )  # fmt: skip
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")  # asked for, never used: the process group is there already
+    # accelerate wants it but never uses it: the process group exists already
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     if on_cpu:
         os.environ["ACCELERATE_USE_CPU"] = "true"
 

@@ -51,7 +51,7 @@ class World:
     host: str
     device: torch.device
     backend: str
-    library: dict[str, str] = field(default_factory=dict[str, str])  # of MPI: which one, through what
+    library: dict[str, str] = field(default_factory=dict[str, str])  # the MPI library and its transport
     pulse: Pulse | None = None
     sent: Sent = field(default_factory=Sent)
     shared_all_reduce: SharedAllReduce | None = None  # where messages=memory

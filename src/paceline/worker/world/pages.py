@@ -29,7 +29,7 @@ def mapped(handle: int, nbytes: int, *, populate: bool = False) -> memoryview:
         _give_back(room, nbytes + HUGE)
         raise
     memory = (ctypes.c_ubyte * nbytes).from_address(start)
-    # not at exit: tensors in it may live as long as the process
+    # do not unmap at exit: tensors in it may live as long as the process
     weakref.finalize(memory, _give_back, room, nbytes + HUGE).atexit = False
     return memoryview(memory).cast("B")
 
@@ -39,7 +39,7 @@ def lay_in_huge(view: memoryview) -> int:
     does not know the request, or has no such pages left, changes nothing. Returns 0, or the errno of the refusal."""
     num = len(view) // HUGE
     for page in range(num):
-        view[page * HUGE] = view[page * HUGE]  # where nothing is, there is nothing to lay elsewhere
+        view[page * HUGE] = view[page * HUGE]  # touch each page: only pages that exist can be collapsed into huge ones
     if not num:
         return 0
     start = ctypes.addressof(ctypes.c_ubyte.from_buffer(view))

@@ -15,7 +15,7 @@ from pathlib import Path
 from paceline.base.errors import RunFailed
 from paceline.worker.world.pages import lay_in_huge, mapped
 
-HEAD = 64  # bytes before what is shared: the mark by which a finder knows that it found the right memory
+HEAD = 64  # bytes before the shared data; they hold the mark that tells the right memory from another
 _MARK = 8
 
 

@@ -20,13 +20,13 @@ from paceline.worker.world.shared import Address, Peer, find, make, this_process
 
 SLOT_BYTES = 1 << 20  # longer messages go in pieces
 PART_BYTES = 1 << 18  # longer pieces are summed in parts, one by each rank
-_SPIN_US = 100  # waiting awake, where every rank has a core: longer than ranks that compute alike are apart
-_SLICE_US = 100_000  # then back to Python, for signals, peers that died and the time limit
+_SPIN_US = 100  # busy-wait if every rank has a core: equal ranks arrive within this time
+_SLICE_US = 100_000  # then return to Python, to handle signals, dead peers and the time limit
 _DONE, _DIFFERENT = 0, 2
 _WIDTHS = {torch.float32: 4, torch.float64: 8}
 Message = tuple[
     int, int, int, int, int, int
-]  # as reduce.cpp takes it: layout, state, where, how many bytes, how wide, for how long
+]  # arguments of reduce.cpp: layout, state, address, bytes, bytes per element, microseconds to wait
 
 
 class _Layout(ctypes.Structure):
@@ -109,7 +109,7 @@ class SharedAllReduce:
                 f"messages=memory: {size} ranks summed ones through memory and got {ones.tolist()}: use messages=backend",
                 kind="mismatch",
             )
-        self._memory.close_door()  # all have found it
+        self._memory.close_door()  # all ranks have mapped it
 
     @staticmethod
     def takes(tensor: torch.Tensor) -> bool:
@@ -157,7 +157,7 @@ class SharedAllReduce:
                 )
             waited += 1
             gone = [rank for rank, peer in self._peers.items() if peer.gone]
-            # What it published before it went may be all we wait for: one more look.
+            # A peer may have published its message before it ended, so look once more.
             if (got := call(*message)) == _DONE:
                 return
             if gone and got != _DIFFERENT:
