@@ -51,12 +51,12 @@ class WaitedJob:
     _hoped_at: float = field(default=0.0, init=False)
 
     def wait(self, tick: Tick | None = None) -> Ended:
-        began, asked, turn = time.monotonic(), 0.0, 0
+        began, asked, num_asked = time.monotonic(), 0.0, 0
         state = State("PENDING")
         while not present(self.run.job("ended")):
             now = time.monotonic()
-            if turn == 0 or now - asked >= _ASK_S[min(turn, len(_ASK_S) - 1)]:
-                state, asked, turn = queue.state(self.job), now, turn + 1
+            if num_asked == 0 or now - asked >= _ASK_S[min(num_asked, len(_ASK_S) - 1)]:
+                state, asked, num_asked = queue.state(self.job), now, num_asked + 1
                 self._refuse_hopeless(state, now)
             if state.over:
                 self._linger(
