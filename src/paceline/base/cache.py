@@ -1,4 +1,5 @@
-"""Where things are kept from one command to the next that can always be made again: compiled code, trials. Never a result."""
+"""The cache folder: things that are kept from one command to the next and can always be made again (compiled code,
+trials). Never a result."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def cache_folder(name: str) -> Path:
 
 
 def usable() -> bool:
-    """Whether anything can be kept: a user without a home may have no such folder."""
+    """Whether anything can be cached: a user without a home may have no such folder."""
     try:
         return os.access(cache_folder("kernels"), os.W_OK | os.X_OK)
     except RunFailed:

@@ -22,7 +22,7 @@ from paceline.base.errors import BadInput, RunFailed
 
 @contextlib.contextmanager
 def _writing(path: Path) -> Generator[None]:
-    """A full disk, a file where a folder must be, no permission: for the user to mend, so a sentence."""
+    """A full disk, a file where a folder must be, no permission: the user can fix these, so they become a sentence."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield
@@ -41,7 +41,8 @@ def write_bytes(path: Path, blob: bytes) -> None:
 
 @contextlib.contextmanager
 def unfinished(path: Path) -> Generator[Path]:
-    """A temporary name beside `path`; what the block wrote there is flushed and takes `path`'s name, all or nothing."""
+    """A temporary name in the folder of `path`. What the block wrote there is flushed and renamed to `path`: all or
+    nothing."""
     name = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         yield name

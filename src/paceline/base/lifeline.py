@@ -1,4 +1,4 @@
-"""A process's beginning and end as the kernel has them: how old it is, and that it must not go on without its parent. On Linux."""
+"""When this process was started, and that it ends with its parent: both as the Linux kernel has them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def age_s() -> float:
-    """Seconds since this process was started, interpreter and imports included; to 10 ms. 0 where the kernel does not say."""
+    """Seconds since this process was started, interpreter and imports included, to 10 ms. 0 where the kernel does not
+    tell."""
     if sys.platform != "linux":
         return 0.0
     # The name of the program stands in brackets and may hold anything; the 22nd field is when it began, in ticks since boot.
@@ -24,7 +25,8 @@ def age_s() -> float:
 
 
 def bound() -> Callable[[], None]:
-    """A call that binds the calling process to its parent; libc is looked up now, because after a fork little is safe."""
+    """A function that binds the calling process to its parent. libc is looked up now, because little is safe after a
+    fork."""
     if sys.platform != "linux":
         return lambda: None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -36,11 +38,9 @@ def bound() -> Callable[[], None]:
 
 
 def die_with_parent(supervisor: int | None = None) -> None:
-    """Bind to the parent, then make sure that it is not too late: `supervisor` must still be among our ancestors.
-
-    A rank that torchrun or spawn started imports torch before it comes here; a supervisor killed in that time is
-    never noticed by the kernel, because the rank is bound to whoever adopted it.
-    """
+    """Bind to the parent, then check that it is not too late: `supervisor` must still be among our ancestors. A rank
+    that torchrun or spawn started imports torch before it comes here. If the supervisor is killed in that time, the
+    kernel never tells the rank, which is bound to whoever adopted it."""
     bound()()
     if supervisor is not None and sys.platform == "linux":
         import psutil
@@ -50,6 +50,7 @@ def die_with_parent(supervisor: int | None = None) -> None:
 
 
 def adopt_orphans() -> None:
-    """From now on what our descendants leave behind is our child, and not the system's: nothing they start can get away from us."""
+    """From now on orphans of our descendants become our children instead of init's: nothing they start can escape
+    us."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)

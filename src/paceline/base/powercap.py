@@ -1,4 +1,5 @@
-"""The processors' energy counters (RAPL), as the kernel shows them in files: which there are, and what one reads. It adds nothing up."""
+"""The processors' energy counters (RAPL), as the kernel shows them in files: which exist, and what one reads. It sums
+nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Rapl:
 
 
 def look(root: Path = ROOT) -> Rapl:
-    """The packages; psys only where there is no package, because it holds them. Each is read once, to see whether it can be."""
+    """The packages' counters; psys only where there is no package, because it includes them. Each is read once, to see
+    whether that works."""
     by_name: dict[str, Zone] = {}
     # Some laptops show a package twice, the second time as intel-rapl-mmio: it is the same package.
     for path in sorted(root.glob("*rapl*"), key=lambda one: ("mmio" in one.name, one.name)):

@@ -1,4 +1,5 @@
-"""Two processes of ours that talk over a socket they inherited: a JSON line each way, and open files beside it. No meaning here."""
+"""Messages between two of our processes over an inherited socket: a JSON line each way, and open files with it. Their
+meaning is not known here."""
 
 from __future__ import annotations
 
@@ -18,10 +19,9 @@ def send(talk: socket.socket, message: dict[str, Any], files: Sequence[int] = ()
 
 
 def receive(talk: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """The next line, waited for, and the files that came with it, ours to close. None: the other side is gone.
-
-    Each side answers before it is asked again, but for words that bring no files: no line's files are read with another line.
-    """
+    """Waits for the next line, and returns it with the files that came along, which the caller closes. None: the other
+    side is gone. Each side answers before it is asked again, except messages without files, so files are never read
+    together with another line."""
     try:
         head, files, _, _ = socket.recv_fds(talk, 1, _MOST_FILES)
         line = bytearray(head)

@@ -38,7 +38,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Two boxes are equal when they have one shape; what the real machine has is not part of it."""
+    """Two boxes are equal when they have the same shape; the cores and memory of the real machine do not count."""
 
     machines: int
     cores: int  # of each machine
@@ -52,7 +52,7 @@ class Box:
         return tuple(Machine(f"node{i}", str(SUBNET[i + 1]), self._pinned(i)) for i in range(self.machines))
 
     def _pinned(self, index: int) -> tuple[int, ...]:
-        """The next cores in turn, from the first again when there are no more: then machines share them."""
+        """The next cores in order, starting again with the first when there are no more: then machines share cores."""
         first, real = index * self.cores, self.host_cores
         return tuple(sorted({real[(first + j) % len(real)] for j in range(self.cores)}))
 
@@ -101,7 +101,7 @@ def from_plain(plain: Mapping[str, Any]) -> Box:
 def described(
     *, machines: int, cores: int, link: str | None, delay: str | None, host_cores: Sequence[int], memory_mb: int
 ) -> Box:
-    """The box that was asked for, or everything that is wrong with it at once."""
+    """The box that was asked for, or BadInput with everything that is wrong with it."""
     problems: list[str] = []
     if not 1 <= machines <= MOST_MACHINES:
         problems.append(

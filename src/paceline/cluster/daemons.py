@@ -74,7 +74,7 @@ def core_list(machine: Machine) -> str:
 
 
 def _start(argv: Sequence[str], who: str) -> None:
-    """Each of them goes to the background by itself once it is ready, so that its start has an answer."""
+    """Each daemon goes to the background when it is ready, so its start has an exit code."""
     answer = ask(["env", "-i", _PATH, MARK, *argv])
     if not answer.ok:
         raise RunFailed(f"{who} did not start: {answer.words}{_complaints()}", kind="launch")
@@ -100,12 +100,12 @@ def wait_until_idle(box: Box) -> None:
     """Every machine has reported to slurmctld, or a sentence with what the daemons wrote."""
     states: dict[str, str] = {}
     silent = 0
-    for turn in range(_TRIES):
+    for attempt in range(_TRIES):
         states = node_states()
         if len(states) == box.machines and all(state == "idle" for state in states.values()):
             return
         silent += not states
-        if silent or turn > _TRIES // 10:
+        if silent or attempt > _TRIES // 10:
             running(box)  # by now each has written its pid; one that has ended again is not waited for
         if silent > 2:
             break
@@ -115,7 +115,8 @@ def wait_until_idle(box: Box) -> None:
 
 
 def asked(*argv: str) -> list[str]:
-    """The lines a Slurm command answers; none when slurmctld is silent, for which the command would wait long."""
+    """The lines that a Slurm command prints; none when slurmctld does not answer, for which the command would wait
+    long."""
     try:
         answer = ask([tool(argv[0]), *argv[1:]], env={"SLURM_CONF": str(CONF)}, timeout_s=_PATIENCE_S)
     except RunFailed:

@@ -1,5 +1,7 @@
-"""Up and down: the order in which a box is made, and how every trace of it is taken away again.
-Whatever was left by a start that failed, was interrupted or was killed is found without a list of it."""
+"""Up and down: the order in which a box is made, and how every trace of it is removed.
+
+What a failed, interrupted or killed start left behind is found by searching the system, not by a list.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from paceline.cluster import daemons, network, processes, state
 from paceline.cluster.box import FOLDER, SUBNET, Box
 
 Say = Callable[[str], None]
-LOCK = FOLDER.with_suffix(".lock")  # beside the folder: it is held while the folder comes and goes
+LOCK = FOLDER.with_suffix(".lock")  # not inside the folder: it is held while the folder is made and removed
 
 
 @contextmanager
@@ -77,7 +79,7 @@ def down() -> bool:
 
 
 def _clear() -> bool:
-    """Processes first: what has no process left can be removed, and nothing writes into the folder any more."""
+    """Processes first: without them everything else can be removed, and nothing writes into the folder any more."""
     before = state.read()
     ended = processes.end_all()
     unplugged = network.remove(folder_too=before is not None and before.netns_folder_is_ours)

@@ -1,5 +1,7 @@
-"""One machine of the box at a time: the words that put a command onto it, and its cable pulled and put back.
-It runs no command itself; it says how."""
+"""One machine of the box: the command prefix that runs a program on it, and its network link cut and restored.
+
+It runs no command itself; it returns the prefix.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from paceline.cluster.needs import tool
 
 
 def enter(name: str, *, cwd: Path | None = None) -> list[str]:
-    """What to write before a command so that it runs on that machine: its network, names, files and cores."""
+    """The prefix that makes a command run on that machine: in its network, host name and file system, and on its
+    cores."""
     living = state.living()
     machine, daemon = living.box.member(name), living.daemons[name]
     # Entering another view of the disk leaves one at its root: the folder has to be gone to again, inside.

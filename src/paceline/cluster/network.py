@@ -1,5 +1,7 @@
-"""The network of a box: a switch, a link to each machine of the chosen speed in both directions, and scissors.
-It starts no daemon and knows nothing of Slurm."""
+"""The network of a box: a switch, a link of the chosen speed to each machine in both directions, and cutting a link.
+
+It starts no daemon and knows nothing of Slurm.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,8 @@ def _shape(box: Box, machine: Machine) -> None:
 
 
 def burst_bytes(link_bps: int) -> int:
-    """What may pass at once: a millisecond's worth, so that a fast link is not held up by the timer's grain."""
+    """How much may pass at once: the bytes of one millisecond, so that the timer's resolution does not limit a fast
+    link."""
     return max(4096, link_bps // 8 // 1000)
 
 
@@ -109,7 +112,7 @@ def cut_off() -> set[str]:
 
 
 def remove(*, folder_too: bool) -> bool:
-    """Take away whatever of the network there is; True when there was something. `folder_too`: /run/netns is ours."""
+    """Removes whatever exists of the network; True when there was something. `folder_too`: /run/netns is ours, too."""
     namespaces = spaces()
     there = HOST_LINK in (name for _, name in socket.if_nameindex())
     if there:

@@ -1,5 +1,7 @@
-"""The processes of a box, found without a list of them: by the namespace they live in, or by a mark in their environment.
-So nothing is overlooked when the list was never written; ending them is all that is done to them."""
+"""The processes of a box, found without a list: by the namespace they run in, or by a mark in their environment.
+
+So none is overlooked where a list was never written. They are only ever ended here.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def _our_spaces() -> set[tuple[int, int]]:
 
 
 def in_box() -> Iterator[psutil.Process]:
-    """Everything that lives in the box, whoever started it, and its daemons."""
+    """Every process that runs in the box, whoever started it, and its daemons."""
     spaces, disk = _our_spaces(), _space_of(Path("/proc/self/ns/mnt"))
     for pid in psutil.pids():
         proc = Path(f"/proc/{pid}")
@@ -61,11 +63,12 @@ def in_box() -> Iterator[psutil.Process]:
 
 
 def end_all() -> bool:
-    """Until nothing is left: what forks while we look is found in the next round. True when there was something."""
-    for turn in range(_ROUNDS):
+    """Kills until no process is left: one that was forked meanwhile is found in the next round. True when there was
+    any."""
+    for attempt in range(_ROUNDS):
         living = list(in_box())
         if not living:
-            return turn > 0
+            return attempt > 0
         for process in living:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -75,6 +78,6 @@ def end_all() -> bool:
 
 
 def check_outside() -> None:
-    """Whoever sits in a machine of the box cannot take it down: it would end them first."""
+    """A process inside a machine of the box cannot take the box down: it would be ended first."""
     if _space_of(Path("/proc/self/ns/net")) in _our_spaces():
         raise BadInput("this shell is on a machine of the cluster; leave it first (exit), then ask again")

@@ -61,7 +61,7 @@ def render(box: Box) -> str:
         head_address=HEAD_ADDRESS,
         socket=MUNGE_SOCKET,
         folder=FOLDER,
-        # Half of a core's part: two jobs that say nothing about memory fit beside each other on every core.
+        # Half of a core's part: two jobs that ask for no memory fit on every core at once.
         memory_per_cpu_mb=max(1, memory_mb // box.cores // 2),
         nodes="\n".join(nodes),
     )

@@ -57,7 +57,7 @@ def write(state: State) -> None:
 
 
 def read() -> State | None:
-    """What is written, or None; a file that cannot be read is as good as none: it is cleaned away like a stale one."""
+    """The saved state, or None. A file that cannot be read counts as none: it is removed like a stale one."""
     try:
         plain = cast("dict[str, Any]", read_json(FILE))
         daemons = {name: Daemon(pid, ticks) for name, (pid, ticks) in plain["daemons"].items()}

@@ -1,4 +1,5 @@
-"""What a box looks like now, as plain data: its machines as Slurm and the network see them, and its jobs. It changes nothing."""
+"""The present state of a box as plain data: its machines as Slurm and the network see them, and its jobs. It changes
+nothing."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ def up(*, num_machines: int, cores: int, link: str | None, delay: str | None, sa
 
 
 def _host_cores() -> list[int]:
-    """The cores we may use: a container may have fewer than the machine. Elsewhere than on Linux nothing comes of it anyway."""
+    """The cores we may use: a container may have fewer than the machine. On other systems than Linux a cluster is
+    refused anyway."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
@@ -59,7 +60,7 @@ def mend(name: str) -> None:
 
 
 def on(name: str, command: Sequence[str]) -> NoReturn:
-    """Become the command, on that machine: its terminal, its signals and its exit code are then simply ours."""
+    """Replaces this process by the command on that machine, so that its terminal, signals and exit code are ours."""
     needs.check_root()
     if not command:
         raise BadInput(f"no command was given; for example: paceline cluster on {name} -- ip address")

@@ -67,11 +67,11 @@ class TaskDescriptions:
         return repr((sorted((name, str(value)) for name, value in params.items()), data))
 
     def before(self, params: dict[str, Any], given: settings.Settings) -> TaskFacts | None:
-        """The facts of a describe job that was made for these parameters already."""
+        """The facts of a describe job that was already made for these parameters."""
         return self._facts.get(self._key(params, given))
 
     def at(self, task: str, params: dict[str, Any], given: settings.Settings) -> TaskFacts:
-        """`given` is looked at for the folder of the data, the seed of the weights and the time it may take."""
+        """`given` is used for the folder of the data, the seed of the weights and the time limit."""
         key = self._key(params, given)
         if key not in self._facts:
             began = time.monotonic()
@@ -102,7 +102,7 @@ class Prepared:
 
     @property
     def described_s(self) -> float:
-        """How long the looks into the task took."""
+        """How long the describe jobs took."""
         return self.descriptions.seconds
 
     def spec(self, asked: Mapping[str, Any], *, look: bool = True) -> Spec:
@@ -121,7 +121,8 @@ class Prepared:
         return self._certain(own, rest, values, look=look)
 
     def _tried(self, own: Mapping[str, Any], rest: Mapping[str, Any], *, graph: str, kernel: str, look: bool) -> Spec:
-        """A trial decides, among what the rules allow; without a look, what is certain anyway: the first of them."""
+        """A trial decides among what the rules allow. Without a look, the first of them is taken, which is certain to
+        work."""
 
         def spec(way: Way) -> Spec:
             of = meant.get("graph_of", "auto") if way["graph_of"] == "auto" else way["graph_of"]
@@ -175,10 +176,8 @@ class Prepared:
 
 
 def prepare(task: str, asked: Mapping[str, Any], *, warm: Warm | None = None) -> Prepared:
-    """`asked` is only looked at for what a user's task must be described with: its parameters, data and time limit.
-
-    `warm`: where the jobs that look may be forked from, and the ranks after them.
-    """
+    """`asked` is used only for what a describe job needs: the task's parameters, data and time limit. `warm`: where
+    describe jobs, and the ranks after them, may be forked from."""
     host = here()
     if task in BUILTIN:
         entry = BUILTIN[task]

@@ -29,7 +29,7 @@ class Reported:
 
     @property
     def profile(self) -> Record | None:
-        """The one run that was read, where it is a profile: then that is what there is to show."""
+        """The one run that was read, if it is a profile: then its profile is what is shown."""
         records = [record for cell in self.study.cells for _, record in cell.records]
         alone = len(records) == 1 and records[0].run_dir == self.study.path
         return records[0] if alone and records[0].profile else None

@@ -1,4 +1,4 @@
-"""Short questions to other programs (sbatch, squeue, ip): asked, answered, over. Nothing started here outlives its answer."""
+"""Short questions to other programs (sbatch, squeue, ip). Nothing that is started here outlives its answer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def ask(
 
 @contextlib.contextmanager
 def uninterrupted() -> Generator[None]:
-    """What must not be left half done (a job submitted and not written down) ends first; the signal is heard afterwards."""
+    """Delays signals until the block has ended: for what must not be left half done (a job submitted and not written
+    down)."""
     words = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, words)
     try:

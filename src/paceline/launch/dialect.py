@@ -108,6 +108,6 @@ _ACCELERATE_ENV: dict[str, str | None] = {"ACCELERATE_USE_CPU": "true"}
 
 
 def environment(spec: Spec) -> dict[str, str | None]:
-    """Variables that a launcher's own ranks need, beside those that all ranks get."""
+    """Variables that a launcher's own ranks need in addition to those that all ranks get."""
     on_cpu = {"accelerate": _ACCELERATE_ENV} if spec.device == "cpu" else {}
     return {"mpirun": _MPI_ENV, **on_cpu}.get(spec.inner, {})

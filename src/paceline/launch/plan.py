@@ -35,7 +35,8 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`before` must end well before the others start; `script` is a job's, and then there is nothing else to start here."""
+    """`before` must succeed before the others start. `script` is that of a Slurm job; then nothing else is started
+    here."""
 
     launcher: str
     world_size: int
@@ -85,7 +86,7 @@ def worker_argv(job: str, run: RunDir, *, python: str = sys.executable) -> tuple
 
 
 def shared_env(spec: Spec) -> dict[str, str | None]:
-    """What every rank needs before its first line: thread pools are sized when torch is imported."""
+    """What every rank needs in its environment from the start: thread pools are sized when torch is imported."""
     env: dict[str, str | None] = {
         **dict.fromkeys(_FOREIGN),
         **SAFE,
@@ -102,7 +103,7 @@ def shared_env(spec: Spec) -> dict[str, str | None]:
 
 
 def by_hand(spec: Spec, run: RunDir) -> tuple[dict[str, str | None], Process | None]:
-    """Of a run that the user starts on each machine: where they meet, and the check that comes first."""
+    """For a run that the user starts on each machine: where the ranks rendezvous, and the check that comes first."""
     if spec.topology.machines == 1:
         return shared_env(spec), None
     env: dict[str, str | None] = {

@@ -32,7 +32,7 @@ from paceline.spec.axes.launchers import LAUNCHERS
 
 _MARK = "PACELINE_RUN"  # whatever a run starts inherits this, and is known by it even as nobody's child
 _TICK_S = 0.2
-_GRACE_S = 1.0  # for the other ranks to say their own word after one has failed
+_GRACE_S = 1.0  # for the other ranks to write their own reason after one has failed
 _TERM_S = 2.0  # between asking a process to leave and making it
 
 Child = subprocess.Popen[bytes] | Forked
@@ -40,7 +40,8 @@ Tick = Callable[[float, str], None]  # seconds since the start, and what is wait
 
 
 def _mark(run: RunDir) -> str:
-    """Ours alone: on a cluster in a box another machine's supervisor works in the same folder, and sees the same processes."""
+    """Unique to this supervisor: in a cluster in a box the supervisors of several machines share one folder, and see
+    the same processes."""
     return f"{os.getpid()} {run.path}"
 
 
@@ -53,7 +54,7 @@ def _environment(changes: Mapping[str, str | None]) -> dict[str, str]:
     for name, value in changes.items():
         if value is None:
             env.pop(name, None)
-    # What lies beside this Python (mpirun of the same environment) comes first, whether or not it is activated.
+    # The folder of this Python (mpirun of the same environment) comes first, whether or not it is activated.
     env["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), env.get("PATH", os.defpath)])
     return env
 
@@ -102,8 +103,8 @@ def _orphans(run: RunDir, sessions: set[int]) -> Iterator[psutil.Process]:
 
 
 def _left(started: Sequence[Child], running: Sequence[Child], run: RunDir) -> set[psutil.Process]:
-    """What lives of all that was started. The warm process adopts what its ranks leave behind, so it knows; otherwise everything on
-    the machine is looked at."""
+    """Which of the started processes and their descendants still live. The warm process adopts the orphans of its
+    ranks, so it knows them; otherwise all processes of the machine are searched."""
     families = {child.by for child in started if isinstance(child, Forked) and not child.by.gone}
     processes = {process for family in families for process in family.family()}
     if all(isinstance(child, Forked) and child.by in families for child in started):
@@ -112,7 +113,7 @@ def _left(started: Sequence[Child], running: Sequence[Child], run: RunDir) -> se
 
 
 def _stop(started: Sequence[Child], running: Sequence[Child], run: RunDir) -> None:
-    """Ask, wait, make; grandchildren too (a launcher's ranks, a task's own processes)."""
+    """Terminate, wait, kill; grandchildren too (a launcher's ranks, a task's own processes)."""
     family = list(_left(started, running, run))
     for word in (signal.SIGTERM, signal.SIGKILL):
         for process in family:
@@ -146,7 +147,7 @@ def _wait(children: Sequence[Child], seconds: float) -> None:
 
 
 def _left_early(process: Process, run: RunDir) -> bool:
-    """A rank that says all is well and has not finished: the others would wait for it until a timeout."""
+    """A rank that exited with code 0 before it finished: the others would wait for it until a timeout."""
     if process.rank is None:
         return False
     return not any(isinstance(event, Finished) for event in read(run.events(process.rank)))
@@ -161,10 +162,8 @@ def _lost(child: Child, process: Process) -> str | None:
 def supervise(
     plan: Plan, run: RunDir, *, timeout_s: float = 0.0, tick: Tick | None = None, warm: Warm | None = None, graphs: bool = False
 ) -> Ended:  # fmt: skip
-    """Start the plan's processes, wait for their end, and say how each ended, in the order it happened.
-
-    `warm`: where our own ranks may be forked from; `graphs`: they will need torch's compiler.
-    """
+    """Start the plan's processes, wait for their end, and return how each ended, in the order it happened. `warm`:
+    where our own ranks may be forked from; `graphs`: they will need torch's compiler."""
     started_t, began = time.time(), time.monotonic()
     if plan.before is not None:
         first = supervise(replace(plan, processes=(plan.before,), before=None), run, timeout_s=timeout_s, tick=tick)

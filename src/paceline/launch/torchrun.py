@@ -18,10 +18,9 @@ _ANY_FAILURE = re.compile(r"\brank\s*:\s*(\d+)\s.*?exitcode\s*:\s*(-?\d+)", re.D
 
 
 def agents_words(log: str) -> Outcome | None:
-    """What torch's agent says of the rank that a signal ended; accelerate starts the same agent.
-
-    The one it calls first, or any other: it looks ten times a second, and a rank that lost its peer may have left as soon.
-    """
+    """What torch's agent reports of a rank that a signal ended; accelerate starts the same agent. It may be the rank
+    that the agent calls the first failure or another one: the agent polls ten times a second, and a rank that lost its
+    peer may have exited as early."""
     for match in (*_FIRST_FAILURE.finditer(log), *_ANY_FAILURE.finditer(log)):  # several agents may write one log
         if int(match[2]) < 0 and int(match[2]) != -15:  # an agent ends the other ranks with SIGTERM
             return by_signal(f"rank {match[1]}", int(match[2]))

@@ -1,6 +1,7 @@
-"""The parent's end of the warm process (`worker/zygote.py`): it is started here, asked to fork, and ended with its owner's block.
+"""The parent's side of the warm process (`worker/zygote.py`): it is started here, asked to fork ranks, and ended with its block.
 
-It belongs to one command. A process that outlived `paceline.run` would be 200 MB in a user's own program that nobody asked for.
+It belongs to one command. A process that outlived `paceline.run` would hold 200 MB in a user's own program that nobody
+asked for.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ _CLOSE_S = 2.0
 
 
 def possible() -> bool:
-    """Linux alone: elsewhere a fork without exec is not safe with the system's own libraries, and nothing binds ranks to us."""
+    """Linux only: elsewhere a fork without exec is not safe with the system's libraries, and the kernel does not end
+    ranks with us."""
     return sys.platform == "linux" and hasattr(os, "pidfd_open")
 
 
 class Forked:
-    """A process forked for us by the warm one, as a Popen is seen: pid, poll, wait, returncode."""
+    """A process that the warm one forked for us, with the interface of a Popen: pid, poll, wait, returncode."""
 
     def __init__(self, pid: int, by: Resident) -> None:
         self.pid = pid
@@ -38,7 +40,7 @@ class Forked:
 
     @property
     def lost(self) -> bool:
-        """Nobody can say how it ended: the warm process ended first, and took it along."""
+        """Its exit code is unknown: the warm process ended first, and the kernel killed it too."""
         return self.by.gone and self.pid in self.by.unreported
 
     def poll(self) -> int | None:
@@ -46,7 +48,8 @@ class Forked:
         return self.returncode
 
     def wait(self) -> int:
-        """Its end is reported at once. A warm process that does not is stopped or stuck, and goes, and its children with it."""
+        """The warm process reports the end at once. If it does not, it is stopped or stuck: it is killed, and its
+        children with it."""
         while self.returncode is None:
             if not self.by.listen(_CLOSE_S):
                 self.by.kill()
@@ -54,7 +57,7 @@ class Forked:
 
 
 class Resident:
-    """One warm process, from its start to its end; what it says is listened to whenever somebody wants to know something."""
+    """One warm process, from its start to its end. Its messages are read whenever a caller needs to know something."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         """It binds itself to us, first thing."""
@@ -79,15 +82,15 @@ class Resident:
 
     def listen(self, seconds: float) -> bool:
         """Take in what was said; False when nothing was within this time."""
-        heard = False
-        while not self.gone and self._said_something(0.0 if heard else seconds):
-            heard = True
+        received = False
+        while not self.gone and self._said_something(0.0 if received else seconds):
+            received = True
             message = talk.receive(self._talk)
             if message is None:
                 self._lost()
             else:
                 self._take(message[0])
-        return heard or self.gone
+        return received or self.gone
 
     def _said_something(self, seconds: float) -> bool:
         poller = select.poll()
@@ -133,7 +136,8 @@ class Resident:
         return self._answers.pop(number, None)
 
     def family(self) -> list[psutil.Process]:
-        """All that was forked and all that they left behind: it adopts what its descendants lose."""
+        """All processes that were forked, and all that those left behind: the warm process adopts the orphans of its
+        descendants."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return psutil.Process(self.pid).children(recursive=True)
         return []
@@ -143,7 +147,8 @@ class Resident:
         self._lost()
 
     def close(self) -> None:
-        """It leaves when it hears nobody any more; while it imports it does not listen, and has nothing to finish."""
+        """It exits when the socket is closed. While it imports it does not read the socket, and has nothing to
+        finish."""
         if self.gone:
             return
         if self.ready:
@@ -159,7 +164,7 @@ class Warm:
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = env
         self.process: Resident | None = None
-        self._useless = not possible()  # it cannot import torch, say: a started rank will say why
+        self._useless = not possible()  # it cannot import torch, perhaps: a rank that is started will report why
         self.why_not = ""
 
     @property
@@ -182,7 +187,8 @@ class Warm:
     def fork(
         self, argv: tuple[str, ...], env: Mapping[str, str], out: IO[bytes], err: IO[bytes], *, graphs: bool
     ) -> Forked | None:
-        """A process that does this job; None, with the reason in `why_not`, where it has to be started instead."""
+        """A forked process that does this job. None, with the reason in `why_not`, where it has to be started in the
+        usual way."""
         process = self._awake()
         if process is None:
             self.why_not = "the warm process did not come up"

@@ -34,9 +34,10 @@ class Host:
 
 
 def program(name: str) -> str | None:
-    """Where a program is; what lies beside this Python comes first, whether or not its environment is activated."""
-    beside = str(Path(sys.executable).parent)
-    return shutil.which(name, path=beside) or shutil.which(name)
+    """The path of a program. The folder of this Python is searched first, whether or not its environment is
+    activated."""
+    own_folder = str(Path(sys.executable).parent)
+    return shutil.which(name, path=own_folder) or shutil.which(name)
 
 
 def installed(package: str) -> str | None:
@@ -48,7 +49,8 @@ def installed(package: str) -> str | None:
 
 
 def mpi_flavour() -> str | None:
-    """Each brings a program of its own that tells about it; they lie beside the mpirun that would be used."""
+    """Open MPI and MPICH each come with a program that tells about them, in the folder of the mpirun that would be
+    used."""
     mpirun = program("mpirun")
     for name, teller in (("openmpi", "ompi_info"), ("mpich", "mpichversion")):
         if mpirun and shutil.which(teller, path=str(Path(mpirun).parent)):

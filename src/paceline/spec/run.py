@@ -14,7 +14,7 @@ SCHEMA = 1
 
 
 class Spec(Settings):
-    """One run, fully said: no `auto` is left in a spec that was written down."""
+    """One run, complete: no `auto` is left in a spec that was written down."""
 
     schema_version: int = Field(SCHEMA, alias="schema")
     task: str = Field(description="a built-in task, or path/to/file.py[:Class]")

@@ -16,5 +16,5 @@ def num_steps(spec: Spec, num_train: int) -> int:
 
 
 def num_epochs(spec: Spec, num_train: int) -> int:
-    """Epochs that are begun; each ends with an evaluation, also the one that `steps` cuts short."""
+    """Epochs that are begun. Each ends with an evaluation, even one that `steps` cuts short."""
     return -(-num_steps(spec, num_train) // steps_per_epoch(spec, num_train))

@@ -105,7 +105,7 @@ def parse(document: yaml.Document) -> StudyFile:
 
 
 def load(path: Path) -> StudyFile:
-    """A task or data given as a relative path is beside the file, wherever the command is run from."""
+    """A task or data given as a relative path is relative to the file, wherever the command is run."""
     file = parse(yaml.read_file(path))
     if isinstance(data := file.settings.get("data"), str):
         file = file.model_copy(

@@ -51,11 +51,9 @@ def planned_runs(plan: StudyPlan, specs: Mapping[str, Sequence[Spec]], folder: S
 
 
 def finished(planned: PlannedRun, *, retry: bool = False) -> Record | None:
-    """The record that stands for this planned run, if it need not be run again.
-
-    A run that was killed from outside says nothing about its spec, so the same command runs it again, and so is one that
-    timed out when it is given more time; any other failure is a result, and is repeated only when asked (`--retry`).
-    """
+    """The record that stands for this planned run, if it need not be run again. A run that was killed from outside is
+    run again, because that says nothing about its spec; so is one that timed out, when it is given more time. Any other
+    failure is a result, and is repeated only with `--retry`."""
     if not planned.run.finished:
         return None
     record = load(planned.run.path)
@@ -110,7 +108,8 @@ _OF_THE_JOB = ("partition", "mem", "time", "account", "qos", "constraint", "gres
 
 
 def in_jobs(coming: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
-    """Which planned runs share a job: those with pack=true that ask for the same, in their order; every other is by itself."""
+    """Which planned runs share a job: those with pack=true and the same resources, in their order; every other run has
+    its own."""
     jobs: list[list[PlannedRun]] = []
     packs: dict[tuple[Any, ...], list[PlannedRun]] = {}
     for planned in coming:
@@ -139,7 +138,7 @@ def submit_all(coming: Sequence[PlannedRun], *, facts: TaskFacts | None = None) 
 
 
 def _withdraw(coming: Sequence[PlannedRun]) -> None:
-    """Jobs submitted ahead of a deadline that has come: they would run on, outside the study."""
+    """Cancels jobs that were submitted before a deadline that has come: they would run on outside the study."""
     for planned in coming:
         if planned.run.submitted:
             queued.cancel(planned.run)
@@ -156,7 +155,7 @@ def _submit(job: Sequence[PlannedRun], facts: TaskFacts | None, *, after: int | 
 
 
 def _clear(planned: PlannedRun) -> None:
-    """An attempt that was interrupted, or a record that no longer counts, gives way."""
+    """Removes an interrupted attempt, or a record that no longer counts."""
     if planned.run.path.exists():
         if planned.run.submitted:
             queued.cancel(planned.run)

@@ -32,7 +32,7 @@ HELP_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """When a command began, and how long it looked into a user's task: an outside clock counts both."""
+    """When a command began, and how long its describe jobs took: the wall time of the command includes both."""
 
     began_t: float
     described_s: float = 0.0
@@ -48,7 +48,8 @@ class Since:
 
 @dataclass(frozen=True, slots=True)
 class RenderedRun:
-    """A run with the plan that will start it: what is shown before, written down and started is the same plan."""
+    """A run with the plan that will start it: the plan that is shown, the one that is stored and the one that is
+    started are the same."""
 
     spec: Spec
     run: RunDir
@@ -147,7 +148,8 @@ def _supervised(rendered: RenderedRun, tick: Tick | None, warm: Warm | None = No
 
 
 def help_out(rendered: RenderedRun, *, tick: Tick | None = None) -> Record:
-    """A machine other than the first, where the user starts each by hand: it takes part, and the first one makes the record."""
+    """On a machine other than the first, where the user starts each by hand: it takes part, and the first machine makes
+    the record."""
     from paceline.records.record import load
 
     spec, run = rendered.spec, rendered.run
@@ -189,10 +191,8 @@ def tail(path: Path, most: int = 65536) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TaskQuestion:
-    """What a short job is to find out: what this task is with these parameters and data.
-
-    `outline`: its embedding tables will be cut over ranks, so that nobody, and not this process either, should hold one whole.
-    """
+    """What a describe job is to find out: what this task is with these parameters and data. `outline`: its embedding
+    tables will be cut over ranks, so no process, this one included, should hold a whole table."""
 
     task: str
     params: dict[str, object]
@@ -213,10 +213,8 @@ class TaskQuestion:
 
 
 def describe(asked: TaskQuestion, run: RunDir, *, warm: Warm | None = None) -> TaskFacts:
-    """What a user's task is, found out by a short process of its own; problems come back as BadInput.
-
-    `warm`: what is imported for it the ranks need not import again.
-    """
+    """Finds out what a user's task is, in a short process of its own; problems come back as BadInput. `warm`: what is
+    imported for this, the ranks need not import again."""
     write_json(run.request, asked.plain())
     limit = asked.timeout_s or _DESCRIBE_S
     ended = supervise(describe_plan(run), run, timeout_s=limit, warm=warm)

@@ -45,7 +45,7 @@ def _label(cell: Mapping[str, Any], task: str) -> str:
 
 
 def _folder(label: str, asked: Mapping[str, Any]) -> str:
-    """Readable and unique: another matrix in the same folder never meets this one's runs."""
+    """Readable and unique: the runs of another matrix in the same folder never have the same names."""
     what = {name: str(value) for name, value in asked.items() if name not in NOT_THE_EXPERIMENT}
     digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:8]
     return f"{re.sub(r'[^A-Za-z0-9.]+', '-', label).strip('-')[:60]}-{digest}"

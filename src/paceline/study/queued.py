@@ -1,4 +1,5 @@
-"""Runs that wait in a Slurm queue: submitted, waited for, or picked up later by any command: a run's folder holds its job's number."""
+"""Runs in a Slurm queue: submitted, waited for, or picked up later by any command, because a run's folder holds its
+job's number."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def waits_for(run: RunDir, spec: Spec) -> bool:
-    """This very experiment was submitted, by this command or an earlier one, and its record is still to be made."""
+    """This experiment was submitted, by this command or an earlier one, and has no record yet."""
     return run.submitted and Spec.model_validate(read_json(run.spec)).key() == spec.key()
 
 
@@ -82,7 +83,8 @@ def _script(runs: Sequence[RenderedRun]) -> str:
 
 
 def _together(run: RunDir) -> list[RunDir]:
-    """The runs of its job, in order; by itself where the folder was moved since, and the others are not where they were."""
+    """The runs of its job, in order; only this one where its folder was moved since, and the others cannot be
+    located."""
     runs = [RunDir(Path(path)) for path in read_json(run.job("job.json"))["runs"]]
     return runs if run.path.resolve() in [other.path for other in runs] else [run]
 
@@ -113,7 +115,7 @@ def _concluded(job: WaitedJob, tick: Tick | None = None) -> Record:
 
 
 def _forget(runs: Sequence[RunDir]) -> None:
-    """An attempt whose job was cancelled by us gives way, as any unfinished one."""
+    """Removes an attempt whose job we cancelled, like any unfinished one."""
     for run in runs:
         if run.submitted and not run.job("ended").exists():
             remove_file(run.job("job.json"))
@@ -143,7 +145,7 @@ def pick_up(root: Path) -> list[Record]:
 
 
 def waiting(run: RunDir) -> str:
-    """What is known of a submitted run's job, for somebody who asks too early."""
+    """The state of a submitted run's job, for a command that comes before its end."""
     number = number_of(run)
     state = queue.state(number)
     why = f" ({state.reason})" if state.reason else ""

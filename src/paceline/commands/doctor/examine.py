@@ -26,7 +26,7 @@ class Examined:
         return {"schema": 1, "can_train": self.why is None, "why": self.why, "rows": [row.plain() for row in self.rows]}
 
     def tables(self, columns: int) -> list[tuple[str, list[list[str]]]]:
-        """A table a group; the fix stands below what was found, where there is room for it."""
+        """A table for each group; the fix stands below its finding, where there is room for it."""
         wide = max(len(row.what) for row in self.rows)
         left = max(20, columns - wide - 16)  # six for the state, ten for the lines between and around the three columns
         return [
@@ -41,7 +41,7 @@ class Examined:
 
 
 def _cell(row: Row, columns: int) -> str:
-    """Wrapped here: a table would cut a word (a path) that is wider than its column, and end it in dots."""
+    """Wrapped here: a table would cut off a word (a path) that is wider than its column."""
     lines = [row.found, *([f"-> {row.fix}"] if row.fix else [])]
     return "\n".join(textwrap.fill(line, columns, break_on_hyphens=False) for line in lines)
 
@@ -59,7 +59,7 @@ def judge(seen: Seen) -> Examined:
 
 
 def _obstacle(seen: Seen) -> str | None:
-    """The rules for the plainest run there is, a torch that starts, and one device on which fp32 works."""
+    """Checks the rules for the simplest possible run, that torch starts, and that fp32 works on some device."""
     if problems := start.refused(seen.host):
         return "; ".join(problems)
     if seen.tried.why:

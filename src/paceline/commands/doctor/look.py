@@ -101,7 +101,7 @@ def _first_number(path: Path) -> float | None:
 
 
 def _quota() -> float | None:
-    """The file says how much of which period; 100000 of 50000 microseconds are two cores."""
+    """The file holds the quota and the period: 100000 of 50000 microseconds are two cores."""
     path = Path("/sys/fs/cgroup/cpu.max")
     quota = _first_number(path)
     return quota / float(path.read_text().split()[1]) if quota else None
@@ -118,7 +118,7 @@ def _headers() -> str | None:
 
 
 def _addresses(name: str) -> tuple[str, ...] | str:
-    """By a process of its own: a name server that does not answer would hold us for half a minute."""
+    """Looked up in a process of its own: a name server that does not answer would block us for half a minute."""
     code = "import socket, sys; print(*{a[4][0] for a in socket.getaddrinfo(sys.argv[1], None)})"
     try:
         answer = ask((sys.executable, "-I", "-S", "-c", code, name), timeout_s=_ANSWER_S)
@@ -162,7 +162,7 @@ def _partition(marked: str, word: str, limit: str) -> Partition:
 
 
 def _box() -> Box | str:
-    """What is missing for any cluster, and what the two kinds of links miss besides."""
+    """What is missing for any cluster, and what is missing in addition for links of a chosen speed or delay."""
     try:
         base = needs.missing(needs.look(link=False, delay=False))
         more = [

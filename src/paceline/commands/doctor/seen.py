@@ -15,7 +15,7 @@ State = Literal["yes", "no", "partly"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line: `found` is what is so, `fix` what to do about it; empty where nothing is to be done."""
+    """One line: `found` is the finding, `fix` what to do about it; empty where nothing has to be done."""
 
     group: str
     what: str
@@ -83,7 +83,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What the short worker job found; `why` when torch could not even be started. `ended` is how it died half-way."""
+    """What the short worker job reported; `why` when torch could not even be started. `ended`: how it died half-way."""
 
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     why: str = ""

@@ -32,7 +32,7 @@ def job_name(task: str) -> str:
 
 
 def sruns_words(log: str) -> Outcome | None:
-    """The cause before its consequences: srun kills what it had started when it could not start the rest."""
+    """The cause before its consequences: when srun cannot start some ranks, it kills those it has started."""
     if match := _SILENT.search(log):
         return failed(
             "launch", f"{match[1]} does not answer Slurm ({match[2]}): the machine, its slurmd or its link is down"

@@ -47,7 +47,7 @@ def cluster() -> dict[str, str]:
 
 
 def _slurm(*argv: str) -> Answer:
-    """A question; Slurm that is not here, or does not answer, is an answer too: nothing follows from it."""
+    """Asks Slurm. Where it is missing or does not answer, the answer has exit code 127."""
     try:
         return ask(argv, unless_set=cluster(), without="SBATCH_")
     except RunFailed as error:
@@ -89,7 +89,7 @@ _ADVICE = (
 
 
 def _passing(words: str) -> bool:
-    """No refusal, but Slurm that cannot be asked now, or takes no more jobs now."""
+    """Slurm cannot be reached now, or takes no more jobs now: that is no refusal, and can be tried again."""
     return any(
         sign in words.lower()
         for sign in ("contact slurm", "timed out", "did not answer", "munge", "job submit limit", "maxsubmit")
@@ -103,7 +103,7 @@ def refusal(words: str) -> str:
 
 
 def state(job: int) -> State:
-    """From the accounting; where there is none, from the controller, which forgets a job some minutes after its end."""
+    """From the accounting. Where there is none, from the controller, which forgets a job some minutes after its end."""
     answer = _slurm(
         "sacct", "--jobs", str(job), "--allocations", "--noheader", "--parsable2", "--format=State,NodeList"
     )

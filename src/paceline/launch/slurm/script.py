@@ -1,4 +1,5 @@
-"""The sbatch script of one run, or of several packed into one job: a pure rendering, kept beside the results for everyone to read."""
+"""The sbatch script of one run, or of several packed into one job: a pure rendering, kept with the results for everyone
+to read."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def clock(seconds: float) -> str:
 
 
 def options(specs: Sequence[Spec], *, name: str) -> list[str]:
-    """What the job asks for: the largest of its runs, and the first one's words for the rest."""
+    """What the job asks for: the resources of its largest run, and everything else from the first one."""
     first = specs[0]
     tops = [spec.topology for spec in specs]
     words = [

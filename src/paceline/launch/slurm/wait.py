@@ -23,11 +23,11 @@ from paceline.spec.run import Spec
 
 _LOOK_S = 0.2
 _ASK_S = (0.5, 1.0, 2.0, 3.0, 5.0)  # between two questions to Slurm: longer and longer
-_HOPE_S = 30.0  # between two looks at whether there are machines for a job that waits
+_HOPE_S = 30.0  # between two checks whether there are machines for a job that waits
 _LAG_S = 3.0  # what a job wrote last may reach our disk a little after Slurm says that it is over
 _SHARED_DISK_S = 60.0  # and much later on a network file system: a run that went well is worth waiting for
-_LOST_S = 4.0  # for the others to say their word after one rank found a machine gone
-_SLACK_S = 3.0  # on top of meet_within: the machines say themselves what is wrong, if they can
+_LOST_S = 4.0  # for the other ranks to write their reason after one rank has lost a machine
+_SLACK_S = 3.0  # on top of meet_within: the ranks report themselves what is wrong, if they can
 _PROLOG = 4.0  # times meet_within, from Slurm's "running" to the script's first line: sites do things in between
 _CANCEL_S = 10.0
 _TIMED_OUT = (124, 137)  # exit codes of timeout(1): asked, and made to leave
@@ -51,12 +51,12 @@ class WaitedJob:
     _hoped_at: float = field(default=0.0, init=False)
 
     def wait(self, tick: Tick | None = None) -> Ended:
-        began, asked, turn = time.monotonic(), 0.0, 0
+        began, asked, num_asked = time.monotonic(), 0.0, 0
         state = State("PENDING")
         while not present(self.run.job("ended")):
             now = time.monotonic()
-            if turn == 0 or now - asked >= _ASK_S[min(turn, len(_ASK_S) - 1)]:
-                state, asked, turn = queue.state(self.job), now, turn + 1
+            if num_asked == 0 or now - asked >= _ASK_S[min(num_asked, len(_ASK_S) - 1)]:
+                state, asked, num_asked = queue.state(self.job), now, num_asked + 1
                 self._refuse_hopeless(state, now)
             if state.over:
                 self._linger(
@@ -72,7 +72,8 @@ class WaitedJob:
         return self._ended()
 
     def cancel(self) -> None:
-        """scancel, and wait a little for the job to be over: what is cancelled must not go on beside what comes next."""
+        """scancel, and wait a little for the job's end: a cancelled job must not run at the same time as what comes
+        next."""
         self.cancelled = True
         queue.cancel(self.job)
         # A machine that cannot be reached never confirms; Slurm then says COMPLETING until it gives that machine up.
@@ -88,7 +89,7 @@ class WaitedJob:
         self.cancel()
 
     def _has_lost_a_machine(self, now: float) -> bool:
-        """A rank has found another machine gone; Slurm itself may need minutes to see it."""
+        """A rank has reported that another machine is gone; Slurm itself may need minutes to see it."""
         if self._lost_at is None and lost_machine(self.run, self.spec):
             self._lost_at = now
         if self._lost_at is None or now - self._lost_at < _LOST_S:
@@ -97,7 +98,8 @@ class WaitedJob:
         return True
 
     def _refuse_silence(self, state: State, now: float) -> None:
-        """Machines that do not find each other: from the script's first line on, `meet_within`; before it, what sites need."""
+        """Machines that do not find each other: `meet_within`, counted from the script's first line; before it, the
+        time that sites need."""
         if (
             not state.running
             or present(self.run.machines)
@@ -172,7 +174,8 @@ class WaitedJob:
         return Ended(began, wall_s, exits, timed_out, self.said)
 
     def _why(self, code: int | None) -> Outcome | None:
-        """Slurm's reason first, then that of the check before the ranks; what the ranks say themselves is for `gather`."""
+        """Slurm's reason first, then that of the check before the ranks. What the ranks wrote themselves is read by
+        `gather`."""
         state = queue.state(self.job)
         if not state.over and (not self.packed or state.word == "COMPLETING"):
             self._linger(lambda: queue.state(self.job).over, _LAG_S)
@@ -193,6 +196,7 @@ class WaitedJob:
         return None
 
     def _own_words(self) -> tuple[int | None, float]:
-        """(exit code, time) the job wrote at the end of this run; without them, (None, the last sign of life)."""
+        """(exit code, time) that the job wrote at the end of this run; without them, (None, the time of the last
+        event)."""
         words = numbers(self.run.job("ended"))
         return (int(words[0]), words[1]) if len(words) == 2 else (None, last_sign(self.run, self.spec) or time.time())

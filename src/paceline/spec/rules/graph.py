@@ -1,4 +1,4 @@
-"""What cannot be made a graph. Whether a task's own code can be, torch says when it looks at it."""
+"""What cannot be made a graph. Whether a task's own code can be one, torch reports when it traces it."""
 
 from __future__ import annotations
 

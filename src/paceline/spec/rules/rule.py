@@ -1,4 +1,4 @@
-"""What a rule is, and all it may look at. The rules themselves stand in the files beside it, by subject."""
+"""What a rule is, and all it may use. The rules themselves are in the other files of this folder, by subject."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""From a C++ source of ours to a library in memory: compiled by the machine's own compiler at first use, kept for every later run.
+"""Compiles a C++ source of ours with the machine's own compiler at first use, loads it, and keeps it for every later run.
 
-The name of what is kept is made of everything it depends on, so a changed source, compiler or processor makes another one. No
-torch headers: a source takes plain pointers, compiles in seconds, and serves every version of torch.
+The name of the kept library is a hash of everything it depends on, so a changed source, compiler or processor makes
+another one. No torch headers: a source takes plain pointers, compiles in seconds, and works with every version of
+torch.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ _INCLUDE = re.compile(
 
 
 def compiler() -> str | None:
-    """The one that would be used, where there is any."""
+    """The compiler that would be used; None where there is none."""
     return next((program for name in _COMPILERS if (program := shutil.which(name))), None)
 
 
 @functools.cache
 def library(name: str) -> ctypes.CDLL:
-    """The library made of `<name>.cpp` beside this file, or `RunFailed` with the reason why there is none."""
+    """The library compiled from `<name>.cpp` in this folder, or `RunFailed` with the reason why there is none."""
     program = compiler()
     if program is None:
         raise RunFailed(
@@ -71,7 +72,7 @@ def sources(name: str, folder: Path = _HERE) -> tuple[bytes, ...]:
 
 
 def _compile(source: Path, program: str, flags: tuple[str, ...], path: Path) -> None:
-    """Under another name until it is whole: ranks that start together may all be here."""
+    """Written under a temporary name until it is complete: several ranks may compile it at the same time."""
     with unfinished(path) as out:
         asked = [program, *flags, str(source), "-o", str(out)]
         done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE_S)
@@ -89,7 +90,7 @@ def _stamp(texts: tuple[bytes, ...], program: str, flags: tuple[str, ...]) -> st
 
 
 def _processor() -> bytes:
-    """Which instructions it has: a folder may be shared by machines that differ."""
+    """The instruction sets of this processor: a cache folder may be shared by machines that differ."""
     try:
         lines = Path("/proc/cpuinfo").read_bytes().splitlines()
     except OSError:

@@ -1,8 +1,9 @@
-"""Convolution 3x3 + bias + ReLU (+ pooling 2x2) as one operator on a CPU, forward and backward; `conv.cpp` computes it.
+"""Convolution 3x3 + bias + ReLU (+ max pooling 2x2) as one operator on a CPU, forward and backward; `conv.cpp` computes it.
 
-With `inner` a result, [N, C, H, W] as ever, lies in memory with the batch innermost, which another of these layers takes as it is;
-torch's own products are slow on such a tensor. Inputs and gradients are taken in either order. The operators are torch's
-(`torch.ops.paceline`), with a form for tensors without data, so that tracers and compilers see one node where three were.
+With `inner` a result has the usual shape [N, C, H, W], but the batch is the innermost dimension in memory. Another of
+these layers takes it as it is; torch's own products are slow on such a tensor. Inputs and gradients are accepted in
+both layouts. The operators are registered with torch (`torch.ops.paceline`) and have fake implementations, so tracers
+and compilers see one node instead of three.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor | None, *, pool: bool) -> 
 
 @functools.cache
 def operators() -> torch.library.Library:
-    """Compiles the kernel and makes its operators known to torch; once a process. Who holds the result holds them."""
+    """Compiles the kernel and registers its operators with torch, once a process. They live as long as the result is
+    held."""
     kernel = _Kernel()
     known = torch.library.Library("paceline", "FRAGMENT")
     for schema in _SCHEMAS:
@@ -76,8 +78,8 @@ class _ConvRelu(torch.autograd.Function):
 
 
 class _Kernel:
-    """`conv.cpp`, compiled. Each call takes one block of numbers (`_ASKED`): converting seventeen arguments would take ctypes longer
-    than a small layer."""
+    """`conv.cpp`, compiled. All arguments of a call are in one struct (`_ASKED`): converting seventeen arguments would
+    take ctypes longer than a small layer takes."""
 
     def __init__(self) -> None:
         compiled = library("conv")
@@ -122,7 +124,8 @@ class _Kernel:
 
 
 def _like_forward(x: Tensor, weight: Tensor, bias: Tensor | None, pool: bool, inner: bool) -> tuple[Tensor, Tensor]:
-    """The results' sizes and order, without their numbers. The kernel reads memory by these sizes, so they are checked here."""
+    """The fake implementation: sizes and layout of the results. The kernel reads memory by these sizes, so they are
+    checked here."""
     if x.dim() != 4 or weight.dim() != 4 or weight.dtype != x.dtype or x.dtype not in TYPES:
         _refuse(x, weight)
     (num, channels, height, width), (outs, ins, high, wide) = x.shape, weight.shape
@@ -148,7 +151,7 @@ def _like_forward(x: Tensor, weight: Tensor, bias: Tensor | None, pool: bool, in
 def _like_backward(
     grad: Tensor, x: Tensor, weight: Tensor, index: Tensor, pool: bool, input: bool, bias: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The input's gradient lies as the input does."""
+    """The fake implementation: the input's gradient has the layout of the input."""
     sizes = (x.shape[0], weight.shape[0], *((size // 2 if pool else size) for size in x.shape[2:]))
     if grad.shape != sizes or grad.dtype != x.dtype or weight.dtype != x.dtype:
         _refuse(grad, weight)
@@ -166,7 +169,7 @@ def _new(like: Tensor, num: int, channels: int, height: int, width: int, inner: 
 
 
 def _laid(x: Tensor) -> tuple[Tensor, bool]:
-    """As it is where the kernel knows its order, else copied; and whether the batch is innermost."""
+    """The tensor as it is where the kernel knows its layout, otherwise a copy; and whether the batch is innermost."""
     if x.is_contiguous():
         return x, False
     num, _, height, width = x.shape

@@ -70,7 +70,7 @@ template <class T> INLINE bool any(M<T> mask) {
 #endif
 }
 
-constexpr int ALIVE = 16;  // beside the two bits of the place in a cell: the output was not cut to zero
+constexpr int ALIVE = 16;  // next to the two bits of the place in a cell: ReLU did not set the output to zero
 
 struct Shape {
     long n, c, h, w, k;

@@ -1,4 +1,5 @@
-"""A batch from tensors in memory, into tensors that stay where they are: rows by their ids, all tensors with one call (`gather.cpp`)."""
+"""Copies a batch out of tensors in memory into fixed tensors: rows by their ids, all tensors with one call
+(`gather.cpp`)."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ from paceline.worker.kernels.build import library
 
 
 class _Tensor(ctypes.Structure):
-    """`Tensor` of gather.cpp."""
+    """The struct `Tensor` of gather.cpp."""
 
     _fields_ = (("from", ctypes.c_void_p), ("to", ctypes.c_void_p), ("row_bytes", ctypes.c_int64))
 
 
 @functools.cache
 def kernel() -> Any:
-    """None where it cannot be compiled, or not be kept: torch copies the same rows."""
+    """None where it cannot be compiled or cached: then torch copies the same rows."""
     try:
         function = library("gather").gather
     except RunFailed:

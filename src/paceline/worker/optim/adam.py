@@ -1,4 +1,4 @@
-"""Adam and AdamW: one update, with the weight decay in the gradient or beside it."""
+"""Adam and AdamW: one formula, with the weight decay added to the gradient or applied apart from it."""
 
 # pyright: reportPrivateImportUsage=false
 from __future__ import annotations
@@ -17,11 +17,9 @@ _PLAIN = (("amsgrad", False), ("maximize", False), ("differentiable", False))
 
 
 class Corrections:
-    """Adam's two numbers of a step, for each parameter: the rate over the first bias correction, and the root of the second.
-
-    Inside a graph a C++ compiler's loop over the weights would take two powers for every sixteen of them, a third of the step of a
-    small model. On a GPU they cost nothing inside the graph, and a copy from the host would.
-    """
+    """Adam's two scalars of a step, for each parameter: the rate over the first bias correction, and the root of the
+    second. Inside a compiled CPU graph the loop over the weights would compute two powers for every sixteen weights, a
+    third of the step of a small model. On a GPU they cost nothing inside the graph, and a copy from the host would."""
 
     def __init__(self, group: Group, states: Sequence[dict[str, Any]], dtype: torch.dtype) -> None:
         self._group, self._states = group, states
@@ -30,7 +28,7 @@ class Corrections:
         self._steps: list[float] = []
 
     def read_steps(self) -> None:
-        """A parameter that some step did not use has made fewer than the others."""
+        """A parameter that was not used in some step has made fewer steps than the others."""
         steps = [float(state["step"]) for state in self._states]
         self._steps = steps if len(set(steps)) > 1 else steps[:1]
 

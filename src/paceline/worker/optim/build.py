@@ -24,7 +24,8 @@ _WAYS = {
 
 
 class Joint(torch.optim.Optimizer):
-    """Several optimizers with one face, each for parameters of its own: Adam, and SparseAdam for tables with sparse gradients."""
+    """Several optimizers behind one interface, each for its own parameters: Adam, and SparseAdam for tables with sparse
+    gradients."""
 
     def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
         self.parts = list(parts)
@@ -46,7 +47,7 @@ class Joint(torch.optim.Optimizer):
 
 
 def build_optimizer(model: torch.nn.Module, spec: Spec, task: Task) -> torch.optim.Optimizer:
-    """As the settings say, or the task's own."""
+    """The optimizer that the settings name, or the task's own."""
     if OPTIMIZERS[spec.optimizer].is_tasks:
         return build_own(task, model, top_lr(spec))
     return build(model.parameters(), spec, sparse=sparse_parameters(model))
@@ -55,8 +56,8 @@ def build_optimizer(model: torch.nn.Module, spec: Spec, task: Task) -> torch.opt
 def build(
     parameters: Iterable[torch.nn.Parameter], spec: Spec, *, sparse: Collection[torch.nn.Parameter] = ()
 ) -> torch.optim.Optimizer:
-    """`sparse`: those whose gradients are sparse. SGD takes them as they are; beside Adam there is torch's SparseAdam, which leaves
-    rows alone that no sample used."""
+    """`sparse`: the parameters with sparse gradients. SGD takes them as they are. Adam leaves them to torch's
+    SparseAdam, which does not touch rows that no sample used."""
     rows = {id(parameter) for parameter in sparse}
     everything = list(parameters)
     if not rows:
@@ -71,7 +72,7 @@ def build(
 
 
 def _dense(parameters: list[torch.nn.Parameter], spec: Spec) -> torch.optim.Optimizer:
-    """`update` is given in words of its own, so torch decides nothing."""
+    """`update` is passed as explicit `foreach` and `fused` arguments, so torch chooses nothing by itself."""
     assert spec.weight_decay != "auto" and spec.update != "auto"
     common: dict[str, Any] = {"lr": top_lr(spec), "weight_decay": spec.weight_decay, **_WAYS[spec.update]}
     return RULES[spec.optimizer].build(_kinds(parameters), spec, common)
@@ -84,7 +85,8 @@ def _kinds(parameters: list[torch.nn.Parameter]) -> list[dict[str, Any]]:
 
 
 def way(optimizer: torch.optim.Optimizer) -> str | None:
-    """How it runs, read from its groups, in the words of the setting; None where it has no such choice."""
+    """Which implementation it runs, read from its groups, in the words of the setting `update`; None where there is no
+    choice."""
     groups = [group for group in optimizer.param_groups if "foreach" in group]
     if not groups:  # SparseAdam alone has one way only, so no way was left out
         return None
@@ -92,6 +94,6 @@ def way(optimizer: torch.optim.Optimizer) -> str | None:
 
 
 def classes(optimizer: torch.optim.Optimizer) -> dict[str, str]:
-    """Whose arithmetic it is, for the record: torch's class, and the one for sparse gradients where there is one beside it."""
+    """The optimizer classes, for the record: torch's class, and that for sparse gradients, if there is one."""
     names = [type(part).__name__ for part in (optimizer.parts if isinstance(optimizer, Joint) else [optimizer])]
     return dict(zip(("class", "sparse"), names, strict=False))

@@ -1,7 +1,7 @@
-"""An optimizer's update as a part of a graph, group by group: on its own state, with every number that changes in a tensor.
+"""An optimizer's update as a part of a graph, group by group: on its own state, with every number that changes kept in a tensor.
 
-A number would become a constant of the graph, so a schedule would not move it. The optimizer itself is left as it is and takes
-the steps that run eagerly: both work on the same state.
+A plain number would become a constant of the graph, which no schedule could change. The optimizer object stays as it is
+and makes the steps that run eagerly: both work on the same state.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class _Group:
     known: dict[str, Tensors] = field(default_factory=dict[str, Tensors])  # the state's tensors that a graph knows
 
     def state(self) -> dict[str, Tensors]:
-        """The optimizer's own, which its first step has made; counters of steps where the weights are, and as exact as they."""
+        """The optimizer's own state, which its first step has made. Step counters are moved to the device of the
+        weights; they are fp64 where those are."""
         for state, weight in zip(self.states, self.parameters, strict=True):
             if isinstance(state.get("step"), torch.Tensor) or (self.rule is not None and "step" in state):
                 dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
@@ -44,7 +45,8 @@ class _Group:
 
     @torch.no_grad()
     def keep_known(self) -> None:
-        """A step outside of the graph may put other tensors in place of the state's: their values go to where the graph looks."""
+        """A step outside of the graph may replace tensors of the state: the new values are copied into those that the
+        graph holds."""
         for name, tensors in self.known.items():
             for state, tensor in zip(self.states, tensors, strict=True):
                 if state[name] is not tensor:
@@ -60,7 +62,8 @@ class _Group:
 
 
 class GraphUpdate:
-    """What the graphs of a step know of the optimizer. Made after its first step, when the state and the gradients are there."""
+    """What the graphs of a step need of the optimizer. It is made after the first step, when the state and the
+    gradients exist."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, rates: Rates, *, asked: str) -> None:
         self._optimizer, self._rates, self._asked = optimizer, rates, asked
@@ -99,13 +102,13 @@ class GraphUpdate:
 
     @property
     def is_own(self) -> bool:
-        """The class is the task's own: its step() is traced, and must be compared with what it does untraced."""
+        """The class is the task's own: its step() is traced, and the trace must be compared with the untraced one."""
         return any(group.rule is None for group in self._groups)
 
     # ---- in a traced graph ----
 
     def tensors(self) -> list[dict[str, Any]]:
-        """What the graph works on beside weights and gradients, for each group."""
+        """What the graph works on besides weights and gradients, for each group."""
         for group in self._groups:
             group.needs_host()
         return [
@@ -129,7 +132,7 @@ class GraphUpdate:
     # ---- in a recording of kernels ----
 
     def captured(self) -> Callable[[Tensors], None]:
-        """gradients -> weights and state, changed in place by torch's own functions, without a look at any value."""
+        """Changes weights and state in place, by torch's own functions, without reading a value on the host."""
         updates: list[tuple[int, Callable[[Tensors], None]]] = []
         for group in self._groups:
             if group.rule is None:
@@ -154,7 +157,8 @@ class GraphUpdate:
     # ---- before each run of the graph ----
 
     def advance(self) -> None:
-        """Rates filled in where they changed, numbers of the host computed."""
+        """Called before each step: writes rates that changed into their tensors, and computes the scalars of the
+        host."""
         rate = self._rates.current
         if rate is not None and rate != self._last:
             for group in self._groups:
@@ -168,7 +172,7 @@ class GraphUpdate:
         self._is_read = True
 
     def forget(self) -> None:
-        """Steps were made outside of the graph, or the state was put back: what is remembered of it is read anew."""
+        """Steps were made outside of the graph, or the state was put back: cached values are read again."""
         self._is_read, self._last = False, None
         for group in self._groups:
             group.keep_known()

@@ -15,7 +15,7 @@ from paceline.worker.optim.schedule import Rate
 
 
 def _six_digits(rate: float) -> float:
-    """A rate that is a tensor is in fp32."""
+    """Rounded for the comparison: a rate that is a tensor is in fp32."""
     return float(f"{rate:.6g}")
 
 
@@ -49,7 +49,7 @@ class Rates:
         self.current = rate
 
     def forget(self) -> None:
-        """The groups hold something else by now: the next `set` writes all of them."""
+        """The groups may hold other values by now: the next `set` writes all of them."""
         self.current = None
 
     def read_back(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class RateInTensors:
             self.tensors["beta"] = torch.full((), group["betas"][0], dtype=dtype, device=like.device)
 
     def fill(self, rate: Rate) -> None:
-        """The device is not waited for."""
+        """Written without waiting for the device."""
         self.tensors["lr"].fill_(rate.lr * self._factor)
         if rate.beta is not None and "beta" in self.tensors:
             self.tensors["beta"].fill_(rate.beta)

@@ -24,8 +24,8 @@ Captured = Callable[[Tensors], None]
 
 
 class HostNumbers(Protocol):
-    """Numbers of a step that are computed on the host before the graph runs, because a graph would compute them once for every
-    few weights. `tensors` is where the graph reads them."""
+    """Scalars of a step that are computed on the host before the graph runs, because a graph would compute them again
+    for every few weights. `tensors` is where the graph reads them."""
 
     tensors: dict[str, torch.Tensor]
 
@@ -63,10 +63,9 @@ def kept(states: Sequence[dict[str, Any]], name: str) -> Tensors:
 
 
 def step_counters(states: Sequence[dict[str, Any]], weights: Sequence[torch.Tensor], *, fused: bool = False) -> Tensors:
-    """Moved to where the weights are, because a graph must not fetch them; the optimizer goes on with the same tensors.
-
-    In fp64 they are fp64: Adam's corrections are computed from them. But torch's fused update reads them as float32.
-    """
+    """Moved to the device of the weights, because a graph must not fetch them; the optimizer goes on with the same
+    tensors. With fp64 weights they are fp64, because Adam's corrections are computed from them. But torch's fused
+    update reads them as float32."""
     for state, weight in zip(states, weights, strict=True):
         dtype = torch.float64 if weight.dtype == torch.float64 and not fused else torch.float32
         state["step"] = torch.as_tensor(state["step"]).to(device=weight.device, dtype=dtype)

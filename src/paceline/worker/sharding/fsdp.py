@@ -43,7 +43,7 @@ _OUTSIDE = (
     "sharding=fsdp: the model uses parameters of a unit without calling that unit as a whole, so they were not fetched: let the task "
     "name in units(model) modules that are called themselves, or [model] to fetch all at once"
 )
-# Layers that keep running statistics have them in fp32, and torch has no kernel for half weights beside them. It has one for
+# Layers that keep running statistics have them in fp32, and torch has no kernel for half weights with fp32 statistics. It has one for
 # half inputs, which is also what they get under autocast.
 _STATISTICS = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
 

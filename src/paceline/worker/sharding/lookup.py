@@ -55,8 +55,8 @@ class CutTable(torch.nn.Embedding):
 
     cut: Cut
     exchange: Exchange
-    # Ids a rank may say in one message, in training and in evaluation, whose batches may be much larger; each grows to the most
-    # that any rank had.
+    # How many ids fit into one message, in training and in evaluation (whose batches may be much larger). Each grows to the largest
+    # number that any rank had.
     room: dict[bool, int]
 
     @property
