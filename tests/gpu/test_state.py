@@ -38,14 +38,14 @@ def test_what_is_put_back_goes_on_to_the_same_bits(
     graph: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     # where torch's compiler keeps things, said out loud: left to itself it writes that into the environment
-    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-        monkeypatch.setenv(name, str(tmp_path))
+    for variable in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path))
     torch._dynamo.reset()
     world = World(rank=0, size=1, local_rank=0, host="here", device=torch.device("cuda", 0), backend="gloo")
     optimizer = COMPILED[name] if graph == "compiled" else OPTIMIZERS[name]
     row = round_trip(spec_of(**{"device": "cuda", **GRAPHS[graph], **optimizer}), world, task())
-    for name in ("_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "TRITON_PTXAS_PATH"):
-        os.environ.pop(name, None)
+    for variable in ("_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "TRITON_PTXAS_PATH"):
+        os.environ.pop(variable, None)
     assert row["moved"] and row["put back"]
     assert row["equal"] and not row["different"], row["different"]
     assert row["step"]["graph"] == {"eager": "eager", "captured": "captured", "compiled": "compile"}[graph]
