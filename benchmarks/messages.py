@@ -27,7 +27,7 @@ from torch import nn
 from paceline.worker.sharding.replicate import Replicated
 from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
-from paceline.worker.world.collectives import sum_
+from paceline.worker.world.collectives import all_reduce_
 from paceline.worker.world.join import World
 from paceline.worker.world.shared_all_reduce import SharedAllReduce
 
@@ -69,7 +69,7 @@ def one_rank(rank: int, size: int, folder: str, rounds: int) -> None:
     found: dict[str, dict[str, list[float]]] = {}
     for nbytes in SIZES:
         row = torch.zeros(nbytes // 4)  # zeros stay zeros, however often they are summed
-        calls = {name: lambda world=world, row=row: sum_(row, world) for name, world in worlds.items()}
+        calls = {name: lambda world=world, row=row: all_reduce_(row, world) for name, world in worlds.items()}
         found[str(nbytes)] = in_turn(calls, num=max(1, min(200, BLOCK_BYTES // nbytes)), rounds=rounds)
     model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(20)))
     task = Task("messages", lambda: model, list, list, usual_forward, usual_loss, usual_score)

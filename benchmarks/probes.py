@@ -21,7 +21,7 @@ import torch
 
 from paceline.records.split import COMMUNICATION
 from paceline.worker.measure.allocator import Cuda, host_memory
-from paceline.worker.measure.arrivals import MOST_KEPT, reckon
+from paceline.worker.measure.arrivals import MOST_KEPT, wait_times
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.memory import STEPS, Memory
 from paceline.worker.measure.timeline import following
@@ -58,7 +58,7 @@ def step_us(device: torch.device) -> float:
 def exchange_us() -> float:
     came = np.random.default_rng(0).random((2, MOST_KEPT))
     began = time.perf_counter()
-    reckon(came, came[0], rank=0)
+    wait_times(came, came[0], rank=0)
     return (time.perf_counter() - began) / MOST_KEPT * 1e6
 
 

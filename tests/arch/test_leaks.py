@@ -41,7 +41,10 @@ def test_each_leak_fails_its_own_test(tmp_path: Path) -> None:
     (tmp_path / "tests" / "conftest.py").write_text(CONFTEST.read_text().replace("GRACE_S = 3.0", "GRACE_S = 0.5"))
     (folder / "test_leaky.py").write_text(TESTS)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(tmp_path), str(folder)],
+        [
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-c", "/dev/null", "--rootdir",
+            str(tmp_path), str(folder),
+        ],
         capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     blamed = re.findall(r"teardown of (test_\w+) _*\nthe test left behind: (\w+)", done.stdout)

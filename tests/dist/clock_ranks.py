@@ -17,7 +17,7 @@ from paceline.records.split import COMMUNICATION
 from paceline.worker.measure import arrivals as module
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.world.clocks import Clocks
-from paceline.worker.world.collectives import sum_
+from paceline.worker.world.collectives import all_reduce_
 from paceline.worker.world.join import World
 
 STEPS, LATE_S = 10, 0.03
@@ -53,7 +53,7 @@ def main(rank: int, folder: Path) -> None:
         time.sleep(LATE_S * rank)
         slept += time.perf_counter() - began
         watch.switch(COMMUNICATION)
-        sum_(torch.ones(10), world)
+        all_reduce_(torch.ones(10), world)
         watch.switch("data")
     arrivals.exchange()
     found = arrivals.split(dict(watch.parts))

@@ -27,7 +27,7 @@ from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.replicate import Replicated
 from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
-from paceline.worker.world.collectives import Exchange, carried, broadcast, sum_
+from paceline.worker.world.collectives import Exchange, carried, broadcast, all_reduce_
 from paceline.worker.world.join import World
 from paceline.worker.world.shared_all_reduce import PART_BYTES, SLOT_BYTES, SharedAllReduce
 
@@ -52,7 +52,7 @@ def _sums(shared_all_reduce: SharedAllReduce, rank: int, size: int) -> dict[str,
             for row in rows[1:]:
                 want += row
             dist.all_reduce(gloo)
-            got = sum_(rows[rank], here)
+            got = all_reduce_(rows[rank], here)
             digest.update(got.numpy().tobytes())
             far = float((got - gloo).abs().max() / gloo.abs().max()) if num else 0.0
             found.append({"num": num, "dtype": str(dtype), "exact": got.equal(want), "from_gloo": far})
@@ -67,7 +67,7 @@ def _in_a_row(shared_all_reduce: SharedAllReduce, rank: int, size: int) -> float
     total = torch.zeros(5)
     for number in range(SUMS_IN_A_ROW):
         row = torch.full((5,), float(number + rank))
-        shared_all_reduce.sum_(row)
+        shared_all_reduce.all_reduce_(row)
         total += row - size * number
     return float(total.max())
 
@@ -82,7 +82,7 @@ def _met(here: World, num: int, rounds: int) -> list[int]:
         if (number * 7 + here.rank) % 101 == 0:
             time.sleep(0.0003)
         if (number + here.rank) % 3 == 0:
-            total = sum_(torch.full((num,), mine), here)
+            total = all_reduce_(torch.full((num,), mine), here)
         else:
             first.fill_(mine)
             rest.fill_(mine)
@@ -196,16 +196,16 @@ def one_rank(rank: int, size: int, folder: Path) -> None:
         found["met_sent"] = [wide.sent.num, wide.sent.by_backend]
         found["names"] = _names(world(None, rank, size))
         other = shared_all_reduce("sizes")
-        found["sizes"] = _said(lambda: sum_(torch.ones(9 if rank else 8), world(other, rank, size)))
+        found["sizes"] = _said(lambda: all_reduce_(torch.ones(9 if rank else 8), world(other, rank, size)))
         late = shared_all_reduce("late", timeout_s=60)
         late._timeout_s = 0.3
-        found["late"] = _said(lambda: rank and sum_(torch.ones(3), world(late, rank, size)))
+        found["late"] = _said(lambda: rank and all_reduce_(torch.ones(3), world(late, rank, size)))
         dist.barrier()
         dying = shared_all_reduce("dying")
         if rank == 0:
             (folder / f"{size}-0.json").write_text(json.dumps(found))
             os.kill(os.getpid(), signal.SIGKILL)
-        found["dying"] = _said(lambda: sum_(torch.ones(SLOT + 1), world(dying, rank, size)))
+        found["dying"] = _said(lambda: all_reduce_(torch.ones(SLOT + 1), world(dying, rank, size)))
         found["shared"] = _shared_names()
     except Exception:
         found["broke"] = traceback.format_exc()

@@ -81,7 +81,9 @@ NAMES_AND_VALUES = {
     "int, not a float": refused("run features batch=3.5", "batch=3.5: must be a whole number"),
     "float": refused("run features lr=fast", "lr=fast: must be a number"),
     "bool": refused("run features shuffle=maybe", "shuffle=maybe: must be true or false"),
-    "choice": refused("run features optimizer=adm", "'adam', 'adamw', 'sgd' or 'rmsprop'", "did you mean 'adam'?"),
+    "choice": refused(
+        "run features optimizer=adm", "'adam', 'adamw', 'sgd', 'rmsprop' or 'task'", "did you mean 'adam'?"
+    ),
     "duration": refused("run features timeout=soon", "timeout=soon: must be a number"),
     "parameter's type": refused("run features hidden=wide", "hidden=wide: must be a whole number"),
     "parameter's bool": refused("run lenet full=maybe", "full=maybe: must be true or false"),

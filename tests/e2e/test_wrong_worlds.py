@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Command
-from paceline.launch.dialect import MPI_ENV
+from paceline.launch.dialect import environment
 from paceline.launch.plan import LAUNCHERS, Plan, Process, shared_env, worker_argv
 from paceline.launch.supervise import supervise
 from paceline.records.layout import RunDir
@@ -55,10 +55,11 @@ def test_mpi_makes_two_worlds_of_one(tmp_path: Path) -> None:
         task="mnist-convnet", on="1x2", launcher="slurm+srun", backend="mpi", threads=1, cpus_per_task=1, steps=2, device="cpu",
         weight_decay=0,
     )  # fmt: skip
+    of_mpi = environment(spec.model_copy(update={"launcher": "mpirun"}))
     processes = tuple(
         Process(
             f"task_{rank}", worker_argv("train", RunDir(tmp_path)),
-            {**shared_env(spec), **MPI_ENV, "SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": str(rank)},
+            {**shared_env(spec), **of_mpi, "SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": str(rank)},
         )
         for rank in range(2)
     )  # fmt: skip

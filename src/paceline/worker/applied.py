@@ -105,10 +105,10 @@ def _optimizer(spec: Spec, applied: dict[str, Any]) -> list[str]:
 
 
 def _products(spec: Spec, applied: dict[str, Any]) -> list[str]:
-    """Convolutions and matrix products may each be rounded to TF32 without a word in any dtype."""
+    """Convolutions and matrix products may each use TF32, which no dtype shows."""
     want = spec.precision == "tf32"
     got: dict[str, bool] = applied.get("tf32", {})
-    return [f"tf32={want} for a {name}, got {found}" for name, found in got.items() if found != want]
+    return [f"tf32={want} for a {name}, got {uses_tf32}" for name, uses_tf32 in got.items() if uses_tf32 != want]
 
 
 def _between(spec: Spec) -> dict[str, str]:

@@ -25,7 +25,7 @@ _FORMATS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
 _CHECKED = 128  # the product whose result is compared; a multiple of 16, as fp8 wants it
 _TIMED = {"cpu": 128, "cuda": 2048}  # on a GPU the small one would time the launch alone
 _FAR = 0.1  # a product further off than this, in norm, is no product; fp8 is off by about 0.04
-_AS_FP32 = 1e-5  # nearer than any tf32: then the arithmetic was fp32's
+_AS_FP32 = 1e-5  # a result closer than this was computed in fp32: no TF32 product is so close
 _TRIES, _ENOUGH_S = 100, 0.05
 
 
@@ -33,11 +33,11 @@ def examine(run: RunDir) -> None:
     facts: dict[str, Any] = {
         "schema": 1, "torch": _torch(), "backends": {}, "gpus": [], "tried": [], "mpi": {}, "trying": None,
     }  # fmt: skip
-    # One thread: a few that wait for each other are slowed out of all proportion by whatever else the machine does.
+    # One thread: on a busy machine several that wait for each other are slowed far more than one.
     torch.set_num_threads(1)
-    for what, found in _stages(facts):
+    for what, stage in _stages(facts):
         write_json(run.facts, {**facts, "trying": what})
-        found()
+        stage()
     write_json(run.facts, facts)
 
 
@@ -76,7 +76,7 @@ def _gpus() -> dict[str, Any]:
     """Each GPU; or none, and torch's own word for it."""
     try:
         torch.cuda.init()
-        found = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+        devices = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
         version = nccl.version() if dist.is_nccl_available() else ()
     except (RuntimeError, AssertionError) as error:  # no driver, no device; a build without CUDA asserts
         return {"gpus": [], "no_gpu": _first_line(error)}
@@ -85,7 +85,7 @@ def _gpus() -> dict[str, Any]:
             "name": one.name, "memory_bytes": one.total_memory, "capability": [one.major, one.minor],
             "no_energy": gpu_lacks(torch.device("cuda", number)),
         }
-        for number, one in enumerate(found)
+        for number, one in enumerate(devices)
     ]  # fmt: skip
     return {"gpus": gpus, "nccl": ".".join(map(str, version))}
 

@@ -18,7 +18,7 @@ from paceline.worker.tasks.order import Piece, evaluation_pieces, training_piece
 from paceline.worker.transform.buffers import reconcile
 from paceline.worker.transform.precision import Arithmetic
 
-# Where ranks meet inside the model, one that has no sample left comes along with this one, and its outputs are thrown away.
+# Where the model itself has collectives, a rank that has no sample left runs this one to take part; its outputs are dropped.
 _STAND_IN = Piece(np.zeros(1, dtype=np.int64), 0)
 
 

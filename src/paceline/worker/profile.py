@@ -31,7 +31,7 @@ from paceline.worker.tasks.order import Piece, epoch_order, evaluation_pieces, s
 from paceline.worker.tasks.task import users_code
 
 SCHEMA = 1
-_SMALLEST = 1e-3  # a frame below this share of all time would be thinner than a line of the chart
+_SMALLEST = 1e-3  # share of all time: a smaller frame would be thinner than a line of the chart
 
 _OF_A_TYPE = ("calls", "forward_s", "backward_s", "device_s", "bytes", "backward_bytes")
 
@@ -94,7 +94,7 @@ def _passes(parts: Parts, num: int) -> Iterator[list[Piece]]:
 
 
 def _walk(parts: Parts, num: int, watch: Instrument) -> None:
-    """The batches of a pass, phase by phase; which instrument listens to the phases is the caller's choice."""
+    """Run the batches of a pass, phase by phase. The caller chooses what records the phases: a stopwatch or ranges."""
     training = parts.spec.profile == "training"
     step, feed = ProfiledStep(parts.step_parts, training=training), parts.train if training else parts.test
     for epoch, pieces in enumerate(_passes(parts, num)):

@@ -23,7 +23,7 @@ from paceline.worker.world.env import Identity, meeting
 
 
 def leave_now(code: int) -> None:
-    """Without finalisers: a thread the user's task left behind, or a collective that will never end, must not keep us."""
+    """Exit without finalisers, which would wait for a thread of the user's task or for a collective that never ends."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -39,7 +39,7 @@ def _as_failure(error: BaseException) -> RunFailed:
     return RunFailed(f"{type(error).__name__}: {' '.join(str(error).split())[:400]}", kind="internal")
 
 
-_GRACE_S = 4.0  # for the rank that died to be named by whoever started it, before another says only that it is gone
+_GRACE_S = 4.0  # seconds for the parent to report the rank that died, before this one reports a lost peer
 
 
 def train_job(run: RunDir, identity: Identity, *, own_log: bool, start: str = STARTED) -> None:
@@ -53,7 +53,7 @@ def train_job(run: RunDir, identity: Identity, *, own_log: bool, start: str = ST
                 os.dup2(file.fileno(), number)
 
     def lost(kind: str, why: str) -> None:
-        """From a watching thread: the main one may sit in a collective that will never end."""
+        """Called on a watching thread, because the main one may be in a collective that never ends."""
         if kind == "peer":
             threading.Event().wait(_GRACE_S)
         log.write(Broke(kind=kind, why=why, rank=identity.rank, t=wall()))
@@ -73,7 +73,7 @@ def train_job(run: RunDir, identity: Identity, *, own_log: bool, start: str = ST
 
 
 def _cap(run: RunDir) -> str | None:
-    """As it was asked for; a spec that cannot be read is another failure than this one."""
+    """The memory cap the spec asks for; None if the spec cannot be read, which is reported elsewhere."""
     with contextlib.suppress(PacelineError, AttributeError):
         return read_json(run.spec).get("memory_cap")
     return None

@@ -22,13 +22,14 @@ from paceline.spec.run import Spec
 from paceline.worker.tasks.feed import Feed, TensorFeed, make_feed
 from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform import precision
-from paceline.worker.world.collectives import agree, gather
+from paceline.worker.world.collectives import agree, all_gather
 from paceline.worker.world.join import World
 from paceline.worker.world.seed import mixed, seed_everything
 from paceline.worker.world.shared import Address, Shared, find, make
 
 _ALIGNED = 64
-_COMPARED = 1 << 22  # numbers at a time: a whole copy in another format would be what is to be saved
+# elements compared at a time: a converted copy of all data would take the memory that sharing saves
+_COMPARED = 1 << 22
 _SPLITS = ("train", "test")
 Layout = list[
     list[dict[str, Any]] | None
@@ -47,7 +48,7 @@ class SharedFeed(TensorFeed):
 
 
 class Promised:
-    """Data that another rank loads for us; loaded here after all where that rank has nothing to share."""
+    """Data that another rank of this machine loads. It is loaded here only if that rank has nothing to share."""
 
     kind = "tensors"
 
@@ -56,11 +57,12 @@ class Promised:
 
 
 def load_data(spec: Spec, task: Task, *, rank: int, local_rank: int = 0) -> Feeds:
-    """Before the world is joined: nobody waits in a collective while another loads, and loader processes fork cleanly."""
+    """Called before the world is joined: no rank waits in a collective while another loads, and loader processes fork cleanly."""
     assert isinstance(spec.threads, int)
     torch.set_num_threads(spec.threads)
     seed_everything(spec.seed)  # data a task draws at random is the same on every rank
-    own = rank if SHARDINGS[spec.sharding].cuts_samples else 0  # ranks that see the same samples must see them alike
+    # ranks that see the same samples must augment them alike
+    own = rank if SHARDINGS[spec.sharding].cuts_samples else 0
     if _shares(spec) and task.source is None and local_rank > 0 and not spec.workers:
 
         def later(split: str) -> Feed:
@@ -115,24 +117,24 @@ def _same_lengths(feeds: Feeds, task: Task, world: World) -> None:
 
 
 def _once_a_machine(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds:
-    """The first rank of each machine says where; the others of its machine look there. All ranks together."""
+    """The first rank of each machine shares its tensors and sends their address; the others map them. Called by all ranks together."""
     mine = [feeds.train, feeds.test]
     shared = _share(spec, mine) if world.local_rank == 0 else None
     here = int.from_bytes(hashlib.sha256(world.host.encode()).digest()[:7], "little")
     row = [here, world.local_rank, *(shared.address.row() if shared is not None else [0, 0, 0, 0])]
-    rows = [found.tolist() for found in gather(torch.tensor(row, dtype=torch.int64), world)]
+    rows = [tensor.tolist() for tensor in all_gather(torch.tensor(row, dtype=torch.int64), world)]
     if world.local_rank > 0:
         address = next((Address(*row[2:]) for row in rows if row[:2] == [here, 0] and row[2]), None)
         shared = find(address, populate=True) if address is not None else None
     layout = _read(shared) if shared is not None else [None, None]
-    found = [
+    shared_feeds = [
         _taken(feed, _tensors(shared, tensors) if shared is not None and tensors is not None else None, task, split, world)
         for split, feed, tensors in zip(_SPLITS, mine, layout, strict=True)
     ]  # fmt: skip
-    agree(0, world)  # all have found it, and compared
+    agree(0, world)  # a barrier: all ranks have mapped the memory and compared
     if shared is not None:
         shared.close_door()
-    return Feeds(*found)
+    return Feeds(*shared_feeds)
 
 
 def _taken(
@@ -148,7 +150,7 @@ def _taken(
             "train on different samples under the same ids: draw from a generator with a fixed seed, and load the same files",
             kind="data",
         )
-    feed.tensors = tensors  # whoever still has this feed must not keep the rank's own copy alive
+    feed.tensors = tensors  # so that no reference to this feed keeps the rank's own copy alive
     return SharedFeed(tensors)
 
 
@@ -185,7 +187,7 @@ def _share(spec: Spec, feeds: Sequence[Feed]) -> Shared | None:
 
 
 def _plain(tensor: torch.Tensor) -> bool:
-    """Numbers that lie in this process's own memory, one after the other: what a copy of bytes can hold."""
+    """Whether it is an ordinary dense tensor in host memory, which a copy of bytes can hold."""
     usual = type(tensor) is torch.Tensor and tensor.layout == torch.strided and tensor.device.type == "cpu"
     return usual and not tensor.requires_grad and not tensor.is_quantized and tensor.numel() > 0
 
@@ -211,7 +213,7 @@ def _tensors(shared: Shared, rows: list[dict[str, Any]]) -> tuple[torch.Tensor, 
 
 
 def _same(own: Sequence[torch.Tensor], shared: Sequence[torch.Tensor]) -> bool:
-    """To the bit, so that a NaN is equal to itself; in the format of the run, in which both would be used."""
+    """Whether the tensors are equal bit by bit in the format of the run; so a NaN equals itself."""
     if [tensor.shape for tensor in own] != [tensor.shape for tensor in shared]:
         return False
     return all(

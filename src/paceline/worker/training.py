@@ -33,7 +33,7 @@ from paceline.worker.tasks.feed import TensorFeed
 from paceline.worker.tasks.load import load_task, source_digest
 from paceline.worker.tasks.task import Task, better_of
 from paceline.worker.transform.remat import nothing_recomputed
-from paceline.worker.world.collectives import agree, broadcast_json, largest
+from paceline.worker.world.collectives import agree, all_reduce_max, broadcast_json
 from paceline.worker.world.env import Identity, announce
 from paceline.worker.world.join import World, check_identity, join
 from paceline.worker.world.pin import pin, pinned
@@ -62,7 +62,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
         cap.on_device(spec.memory_cap, world.device)
     if (
         spec.wrap == "accelerate" and world.size > 1
-    ):  # alone it needs nothing, and told more it would wrap one process for many
+    ):  # a single process needs no variables; with them accelerate would wrap it for several
         announce(identity, local_world_size=spec.topology.processes, on_cpu=spec.device == "cpu")
     parts = assemble(spec, task, feeds, world, watch, host)
     same_source(task, spec)
@@ -89,12 +89,12 @@ def _profile(parts: Parts, run: RunDir, log: EventLog, applied: dict[str, Any]) 
 
 
 def _train(parts: Parts, run: RunDir, log: EventLog, fixed: dict[str, Any], cores: Any) -> None:
-    """`fixed`: what was applied before the first step and stays so; the optimizer's learning rate, too, as it began."""
+    """`fixed`: the settings applied before the first step, which stay as they are; the learning rate in them is the initial one."""
     watch, world = parts.watch, parts.world
     observe = Observer(run, world, log)
     parts.energy.start()
     watch.switch(f"{STARTUP}meeting")
-    agree(0, world)  # nobody's first step begins with waiting for somebody's start-up
+    agree(0, world)  # a barrier: no rank's first step waits for another rank's start-up
     began = watch.elapsed()
     total = train(parts, observe)
     training_s = watch.elapsed() - began
@@ -123,13 +123,13 @@ def _train(parts: Parts, run: RunDir, log: EventLog, fixed: dict[str, Any], core
 
 
 def _after_steps(parts: Parts) -> dict[str, Any]:
-    """Some things only the steps could tell."""
+    """What was applied as far as only the steps can tell."""
     world = parts.world
     first = broadcast_json(list(parts.step.computed), world)  # rank 0 always has a sample
     assert isinstance(first, list)
     seen = {**read_back(parts, tuple(first)), "accumulate": agree(parts.step.num_micro(), world)[1]}
     if parts.spec.sync_every > 1 and seen["clip"]:  # each rank clipped gradients of its own
-        steps, longest = largest([seen["clip"]["steps"], seen["clip"]["longest"]], world)
+        steps, longest = all_reduce_max([seen["clip"]["steps"], seen["clip"]["longest"]], world)
         seen["clip"] |= {"steps": int(steps), "longest": longest}
     if parts.spec.remat != "none":  # a rank may have had no sample
         seen["recomputed"] = agree(seen["recomputed"], world)[1]
@@ -169,7 +169,7 @@ def load_libraries(spec: Spec) -> None:
 
 
 def _data_bytes(parts: Parts) -> int | None:
-    """Of data that is held as tensors, each storage once: training and test set may be views of one array."""
+    """Bytes of the data that is held as tensors. Each storage counts once: training and test set may be views of one array."""
     storages: dict[int, int] = {}
     for feed in (parts.train, parts.test):
         if not isinstance(feed, TensorFeed):

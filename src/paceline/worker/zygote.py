@@ -28,7 +28,7 @@ from paceline.worker.rank import leave_now
 from paceline.worker.world.env import become, supervisor, threads_asked, variables
 
 Main = Callable[..., None]  # a job's own entry: worker/__main__.py's `main`
-_LIBRARIES = ("torch", "torch._dynamo", "paceline.worker.training")  # the last brings the whole wing
+_LIBRARIES = ("torch", "torch._dynamo", "paceline.worker.training")  # the last imports all of the worker
 _FOR_GRAPHS = ("torch._inductor.compile_fx", "torch.fx.experimental.proxy_tensor")
 # numpy's OpenBLAS makes its threads when it is loaded; under each of these names, by how it was built.
 _SET_THREADS = ("scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads", "openblas_set_num_threads")
@@ -37,8 +37,8 @@ _NOT_INITIALIZED = 3  # what libcuda answers before anybody called cuInit
 
 
 def load(names: tuple[str, ...]) -> None:
-    """Without looking for garbage while thousands of modules are made; what is there then is never looked at again: a rank that
-    marked it would copy every page of it."""
+    """Import with the garbage collector off, then freeze what was made: a rank that collected it would write to its pages, and so copy
+    them."""
     gc.disable()
     for name in names:
         importlib.import_module(name)
@@ -68,12 +68,12 @@ def why_not() -> str | None:
 
 
 def _threads() -> list[str]:
-    """By the names they gave themselves; one that ends meanwhile is none."""
-    found: list[str] = []
+    """The names of this process's threads; one that ends meanwhile is left out."""
+    names: list[str] = []
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found.append((task / "comm").read_text().strip())
-    return found
+            names.append((task / "comm").read_text().strip())
+    return names
 
 
 def _touched_gpu() -> bool:
@@ -91,7 +91,7 @@ def _loaded(name: str) -> list[str]:
 
 
 def _take_threads() -> None:
-    """As many as a started process would have: its libraries read the variables when they are loaded, and ours are loaded already."""
+    """Set the numbers of threads from the environment: libraries read it when they are loaded, and here they were loaded before."""
     torch: Any = importlib.import_module("torch")
     if asked := threads_asked("OMP_NUM_THREADS"):
         torch.set_num_threads(asked)
@@ -115,7 +115,7 @@ class Zygote:
     ends: tuple[socket.socket, socket.socket] = field(default_factory=socket.socketpair)
     bind: Callable[[], None] = field(default_factory=bound)
     graphs: bool = False
-    forked: set[int] = field(default_factory=set[int])  # the others that we reap are orphans, and nobody's business
+    forked: set[int] = field(default_factory=set[int])  # other children that we reap are orphans, and are not reported
 
     def serve(self) -> None:
         for end in self.ends:
@@ -149,7 +149,7 @@ class Zygote:
     def _tell(self, message: dict[str, Any]) -> None:
         try:
             talk.send(self.parent, message)
-        except OSError:  # nobody is there to be told, so nobody is there to work for
+        except OSError:  # the parent is gone, so this process ends too
             os._exit(0)
 
     def _answer(self) -> None:

@@ -141,7 +141,7 @@ class Accounts:
             self._book(frame, _Place(node, (), node, owner.says == BACKWARD))
 
     def _phase(self, frame: Frame, *, away_s: float) -> None:
-        """A phase whose work is done by another thread (backward on a GPU) only waits meanwhile: that time is booked there."""
+        """While another thread does a phase's work (backward on a GPU), this one waits: the time is booked on the other thread."""
         node = self.tree.child("phase", frame.says)
         node.calls += 1
         node.own_s += max(0.0, frame.own_s - away_s)
@@ -167,9 +167,7 @@ class Accounts:
         if frame.kind == "module":
             node = at.node.child("module", frame.says)
             node.calls += 1
-            if (
-                not at.backward
-            ):  # called again in the backward pass it is computed anew (checkpointing): no call of the model's
+            if not at.backward:  # recomputed in the backward pass (checkpointing): not another call of the module
                 self.modules.setdefault(frame.says, ModuleAccount()).calls += 1
                 self.in_modules_s += 0.0 if at.chain else frame.total_s
             return _Place(at.phase, (*at.chain, frame.says), node, at.backward)
@@ -198,7 +196,7 @@ class Accounts:
             return
         innermost = self.modules[here.chain[-1]]
         innermost.own_device_s += frame.own_device_s
-        # What is freed between operators, or by the engine, is nobody's result: only operators' own bytes count.
+        # Only bytes of operators count: what is freed between them, or by the autograd engine, is no operator's result.
         kept = 0 if frame.kind == "module" or frame.name.startswith(ENGINE) else frame.own_bytes
         if here.backward:
             innermost.own_backward_s += frame.own_s
@@ -242,7 +240,7 @@ def _links(phases: Sequence[Frame]) -> Iterator[tuple[tuple[int, int], Chain]]:
 
 
 def _elsewhere(roots: Sequence[Frame], phases: Sequence[Frame]) -> Iterator[tuple[Frame, Frame]]:
-    """(phase, frame) of the engine's work on a thread of its own, while a phase was going on; other threads work for nobody here."""
+    """(phase, frame) of what the autograd engine does on its own thread during a phase. Other threads are left out."""
     own = {phase.thread for phase in phases}
     starts = [phase.start_s for phase in phases]
     for frame in roots:

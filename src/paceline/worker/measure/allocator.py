@@ -1,4 +1,4 @@
-"""What memory is in use, as the allocator has it: glibc's malloc on a host, torch's caching allocator on a GPU. Readings only.
+"""The bytes in use, as the allocator counts them: glibc's malloc on a host, torch's caching allocator on a GPU. It only reads.
 
 The host's figure is malloc's own, because it sees every model alike: fp32 tensors, quantized ones, and weights that a library
 packed for itself. A profiler that sees only torch's tensors found a quantized model "1000 times smaller" (report B).
@@ -14,7 +14,7 @@ import torch
 
 
 class Allocator(Protocol):
-    """`in_use` and `peak` count from the allocator's making; `peak` is None where it keeps none."""
+    """`in_use` and `peak` count from the moment this object was made. `peak` is None where the allocator keeps none."""
 
     name: str
 
@@ -39,7 +39,7 @@ class _Mallinfo2(ctypes.Structure):
 class Malloc:
     """Bytes handed out by glibc: from its arenas (uordblks) and by mmap (hblkhd).
 
-    What is counted from is the process after torch's imports, so that libraries are not taken for the model's. Blocks under 1 KB
+    Counting starts after torch was imported, so that memory of the libraries is not taken for the model's. Blocks under 1 KB
     that were freed may still be counted (each thread keeps some of them): noise of up to some 100 KB. A reading takes 3 us on a
     young heap, and walks every free block on one that is full of holes: up to tens of milliseconds.
     """
@@ -53,8 +53,8 @@ class Malloc:
         self._before = self.in_use()
 
     def in_use(self) -> int:
-        found = self._mallinfo2()
-        return found.uordblks + found.hblkhd - self._before
+        usage = self._mallinfo2()
+        return usage.uordblks + usage.hblkhd - self._before
 
     def peak(self) -> None:
         return None
@@ -66,7 +66,7 @@ class Malloc:
         return None
 
     def true(self) -> bool:
-        """Whether tensors really come from it: another malloc may have been put in front (jemalloc, tcmalloc, mimalloc)."""
+        """Whether tensors really come from glibc's malloc: another one may be preloaded (jemalloc, tcmalloc, mimalloc)."""
         before = self.in_use()
         tried = torch.empty(1 << 20, dtype=torch.uint8)
         grown = self.in_use() - before
@@ -97,12 +97,12 @@ HostMemory = tuple[Malloc | None, str | None]
 
 
 def host_memory() -> HostMemory:
-    """(malloc, None), or (None, why it cannot be asked). To be called before anything worth counting is made."""
+    """(malloc, None), or (None, why it cannot be read). To be called before anything that is to be counted is allocated."""
     gc.freeze()  # garbage of the imports, collected later, would be taken for memory that the model gave back
     try:
-        found = Malloc()
+        malloc = Malloc()
     except AttributeError:
         return None, "the C library has no mallinfo2 (glibc 2.33 or newer has)"
-    if not found.true():
+    if not malloc.true():
         return None, "tensors do not come from glibc's malloc in this process (another one is preloaded)"
-    return found, None
+    return malloc, None

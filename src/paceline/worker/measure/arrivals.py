@@ -1,7 +1,7 @@
-"""What ranks say to each other, split into waiting and transfer: when each came to a conversation, laid side by side on one clock.
+"""Splits the time in collectives into waiting and transfer, by the times at which each rank arrived, all on one clock.
 
-The one who comes last ends everybody's waiting; what remains until a rank leaves is transfer. Nothing is sent in a step: times are
-kept, and exchanged at the end. No barrier is added, so a run takes as long as it would without being watched.
+A rank waits until the last rank has arrived; the rest, until it leaves, is transfer. Steps only keep the times, and the ranks exchange
+them at the end. No barrier is added, so a run takes as long as it would without being measured.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from paceline.base.errors import RunFailed
 from paceline.records.split import COMMUNICATION
 from paceline.worker.measure.clock import Stopwatch, now, wall
 from paceline.worker.world.clocks import Clocks
-from paceline.worker.world.collectives import agree, gather
+from paceline.worker.world.collectives import agree, all_gather
 from paceline.worker.world.join import World
 
-# Three numbers a conversation: at this many they are exchanged before the end. The clocks of two machines drift apart by less than
-# a millisecond in the minutes this takes, and that evenly.
+# After this many collectives the times are exchanged, to bound the memory they take. In the minutes between two exchanges the clocks
+# of two machines drift apart by less than a millisecond, and evenly.
 MOST_KEPT = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Reckoning:
-    """Of some conversations, for one rank: seconds it waited; how often it came last, and how long the rest waited for it alone;
-    how often it came after the others' mean, and how long after it, early arrivals taken off."""
+class WaitTimes:
+    """One rank's share of some collectives. `waited_s`: how long it waited. `num_last`: how often it arrived last; `delay_s`: how long
+    the others then waited for it alone. `num_behind`: how often it arrived after the mean of the others; `lag_s`: how long after it,
+    summed over all collectives, where an early arrival counts as negative."""
 
     waited_s: float
     num_last: int
@@ -36,22 +37,22 @@ class Reckoning:
     lag_s: float
 
 
-def reckon(came: Any, stayed: Any, *, rank: int, listened: Any = None) -> Reckoning:
-    """`came`: arrivals [ranks, conversations] on one clock; `stayed`: how long this rank was in each. `listened`: when it began to
-    wait, where it did something else after it had come.
+def wait_times(arrived: Any, stayed: Any, *, rank: int, wait_began: Any = None) -> WaitTimes:
+    """`arrived`: times [ranks, collectives] on one clock; `stayed`: seconds that this rank was in each collective. `wait_began`: when
+    this rank began to wait, if it did other work after it had arrived.
 
-    >>> came = np.array([[0.0, 10.0], [2.0, 10.5]])  # rank 1 is late twice
-    >>> reckon(came, np.array([3.0, 1.0]), rank=0)
-    Reckoning(waited_s=2.5, num_last=0, delay_s=0.0, num_behind=0, lag_s=-2.5)
-    >>> reckon(came, np.array([1.0, 0.5]), rank=1)
-    Reckoning(waited_s=0.0, num_last=2, delay_s=2.5, num_behind=2, lag_s=2.5)
+    >>> arrived = np.array([[0.0, 10.0], [2.0, 10.5]])  # rank 1 is late twice
+    >>> wait_times(arrived, np.array([3.0, 1.0]), rank=0)
+    WaitTimes(waited_s=2.5, num_last=0, delay_s=0.0, num_behind=0, lag_s=-2.5)
+    >>> wait_times(arrived, np.array([1.0, 0.5]), rank=1)
+    WaitTimes(waited_s=0.0, num_last=2, delay_s=2.5, num_behind=2, lag_s=2.5)
     """
-    last_two = np.sort(came, axis=0)[-2:]
-    # Clocks agree to some microseconds only: nobody can have waited longer than it was there.
-    waited = np.clip(last_two[1] - (came[rank] if listened is None else listened), 0.0, stayed)
-    mine = came.argmax(axis=0) == rank
-    behind = came[rank] - (came.sum(axis=0) - came[rank]) / (len(came) - 1)
-    return Reckoning(
+    last_two = np.sort(arrived, axis=0)[-2:]
+    # Clocks agree only to some microseconds, and no rank can have waited longer than it stayed.
+    waited = np.clip(last_two[1] - (arrived[rank] if wait_began is None else wait_began), 0.0, stayed)
+    mine = arrived.argmax(axis=0) == rank
+    behind = arrived[rank] - (arrived.sum(axis=0) - arrived[rank]) / (len(arrived) - 1)
+    return WaitTimes(
         waited_s=float(waited.sum()),
         num_last=int(mine.sum()),
         delay_s=float((last_two[1] - last_two[0])[mine].sum()),
@@ -61,7 +62,7 @@ def reckon(came: Any, stayed: Any, *, rank: int, listened: Any = None) -> Reckon
 
 
 class Arrivals:
-    """Takes the stopwatch's spells of communication, now and then, and adds up what they were."""
+    """Takes the times of the collectives from the stopwatch now and then, and adds up how long this rank waited in them."""
 
     def __init__(self, world: World, watch: Stopwatch) -> None:
         self._world, self._watch = world, watch
@@ -75,43 +76,47 @@ class Arrivals:
         return len(self._watch.collective_times) >= MOST_KEPT
 
     def exchange(self) -> None:
-        """All ranks together; the stopwatch must be settled, and in a part that is not communication."""
+        """Called by all ranks together, after `settle` of the stopwatch, while its part is not `communication`."""
         if self._clocks is None:
             return
         self._clocks.ask()
-        came, listened, left = (np.frombuffer(times) for times in self._watch.collective_times.take())
-        fewest, most = agree(len(came), self._world)
+        arrived, wait_began, left = (np.frombuffer(times) for times in self._watch.collective_times.take())
+        fewest, most = agree(len(arrived), self._world)
         if fewest != most:
             raise RunFailed(
                 f"one rank took part in {fewest} conversations and another in {most}: their arrivals cannot be laid side by side",
                 kind="internal",
             )
-        if not len(came):
+        if not len(arrived):
             return
-        rows = gather(torch.from_numpy(self._clocks.common(came)), self._world)
-        found = reckon(
-            torch.stack(rows).numpy(), left - listened, rank=self._world.rank, listened=self._clocks.common(listened)
+        rows = all_gather(torch.from_numpy(self._clocks.common(arrived)), self._world)
+        delays = wait_times(
+            torch.stack(rows).numpy(),
+            left - wait_began,
+            rank=self._world.rank,
+            wait_began=self._clocks.common(wait_began),
         )
-        self.waited_s += found.waited_s
-        self.delay_s += found.delay_s
-        self.lag_s += found.lag_s
-        self.num_last += found.num_last
-        self.num_behind += found.num_behind
-        self.num += len(came)
+        self.waited_s += delays.waited_s
+        self.delay_s += delays.delay_s
+        self.lag_s += delays.lag_s
+        self.num_last += delays.num_last
+        self.num_behind += delays.num_behind
+        self.num += len(arrived)
 
     def split(self, parts: dict[str, float]) -> dict[str, float | None]:
-        """The stopwatch's parts with `communication` as what it was. Several ranks that never talked did not train one model."""
+        """The stopwatch's parts, with `communication` split into `waiting` and `transfer`. Fails if several ranks sent each other too
+        few messages to have trained one model."""
         if self._clocks is None:
             return {**parts}
-        spoken = parts.pop(COMMUNICATION, 0.0)
+        communication_s = parts.pop(COMMUNICATION, 0.0)
         sent = self._world.sent.num - self._sent_before
-        if not self.num or spoken <= 0.0 or sent < self.num:
+        if not self.num or communication_s <= 0.0 or sent < self.num:
             raise RunFailed(
                 f"{self._world.size} ranks trained and met {self.num} times, but only {sent} messages went between them: they may "
                 f"have trained {self._world.size} models",
                 kind="mismatch",
             )
-        return {**parts, "waiting": self.waited_s, "transfer": spoken - self.waited_s}
+        return {**parts, "waiting": self.waited_s, "transfer": communication_s - self.waited_s}
 
     @property
     def ahead_s(self) -> float:
@@ -119,7 +124,7 @@ class Arrivals:
         return 0.0 if self._clocks is None else self._clocks.ahead_s
 
     def late(self) -> dict[str, float]:
-        """`last`, `delay_s`: the one who ended everybody's waiting. `behind`, `lag_s`: against the mean of the others."""
+        """How late this rank was, for the record: the counts and seconds of `WaitTimes` over `of` collectives."""
         if not self.num:
             return {}
         return {

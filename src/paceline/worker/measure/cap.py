@@ -24,15 +24,15 @@ _UNDER_A_CAP = ("can't start new thread", "resource temporarily unavailable")  #
 
 
 class Cap:
-    """One of a rank's life; `nbytes` is what is in force now, as the system has it."""
+    """The cap of this rank. `nbytes`: the limit in force now, read back from the system."""
 
     def __init__(self) -> None:
         self._before = 0
         self._device: Any = None
 
     def on_host(self, word: str) -> None:
-        """From now on; what is held already is the libraries'. Counted is memory that only this process can write, touched or not,
-        so a thread costs its stack of 8 MB."""
+        """Limit what is allocated from now on; what is allocated already belongs to the libraries. The kernel counts private writable
+        memory, touched or not, so each thread costs its stack of 8 MB."""
         if sys.platform != "linux":
             raise RunFailed(
                 f"memory_cap={word}: only Linux keeps such a limit, and this is {sys.platform}; leave it out",
@@ -52,7 +52,7 @@ class Cap:
             )
 
     def on_device(self, word: str, device: Any) -> None:
-        """Of the GPU's memory; after the world was joined, which says which GPU it is."""
+        """Limit the memory of this rank's GPU. Called after the world was joined, which decides which GPU that is."""
         import torch
 
         self._device = device
@@ -62,7 +62,7 @@ class Cap:
         torch.cuda.set_per_process_memory_fraction(nbytes(word) / whole, device)
 
     def before_threads(self) -> None:
-        """Before the world is joined: a library that finds no room for its threads hangs or aborts, so it is asked beforehand."""
+        """Called before the world is joined: checks that there is room for the libraries' threads, which would hang or abort without."""
         if self._before and (left := resource.getrlimit(resource.RLIMIT_DATA)[0] - _held()) < _THREADS:
             raise RunFailed(
                 f"{left / 1e6:.0f} MB are left after its data, and the threads that talk to other ranks need {_THREADS / 1e6:.0f} MB",
@@ -87,7 +87,7 @@ def _held() -> int:
 
 
 def _kept(nbytes: int) -> bool:
-    """Asked for more than is allowed, the system must say no. Nothing is touched, so nothing is taken."""
+    """Whether the system refuses an allocation above the limit. It is never touched, so it takes no memory."""
     try:
         mmap.mmap(-1, nbytes + (1 << 20), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
     except OSError as error:
@@ -98,7 +98,7 @@ def _kept(nbytes: int) -> bool:
 def ran_out(error: BaseException, *, rank: int, cap: str | None) -> RunFailed | None:
     """The end of a rank that had no memory left, as a sentence; None where it ended otherwise."""
     signs = _SIGNS if cap is None else (*_SIGNS, *_UNDER_A_CAP)
-    said = next((text for found in _chain(error) if (text := _said(found, signs)) is not None), None)
+    said = next((text for cause in _chain(error) if (text := _said(cause, signs)) is not None), None)
     if said is None or (cap is None and isinstance(error, RunFailed)):  # a sentence already
         return None
     wanted = re.search(r"tried to allocate (\d+) bytes", said)

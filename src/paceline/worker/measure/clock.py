@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 from paceline.records.split import COMMUNICATION
 
-# Parts of a step in whose middle ranks may meet. An evaluation or a start-up keeps its messages for itself.
+# Parts that a collective may interrupt (`aside`). Elsewhere, in an evaluation or at start-up, its time stays in the running part.
 _MEETING = frozenset({"forward", "backward", "optimizer"})
 
 
 def wall() -> float:
-    """Seconds since 1970, to lay ranks and the parent side by side."""
+    """Seconds since 1970, to compare times of the ranks with those of the parent."""
     return time.time()
 
 
@@ -27,8 +27,8 @@ def now() -> float:
 
 
 class CollectiveTimes:
-    """When this rank came to each conversation of all ranks (the others wait for it no longer), when it began to listen, and when it
-    left: three numbers each, until somebody takes them."""
+    """Three times for each collective: when this rank arrived (from then on no other rank waits for it), when it began to wait for the
+    others, and when it left. They are kept until `take`."""
 
     def __init__(self) -> None:
         self._times = array("d"), array("d"), array("d")
@@ -36,10 +36,10 @@ class CollectiveTimes:
     def __len__(self) -> int:
         return len(self._times[0])
 
-    def add(self, came: float, listened: float, left: float) -> None:
+    def add(self, arrived: float, wait_began: float, left: float) -> None:
         times = self._times
-        times[0].append(came)
-        times[1].append(listened)
+        times[0].append(arrived)
+        times[1].append(wait_began)
         times[2].append(left)
 
     def take(self) -> tuple[array[float], array[float], array[float]]:
@@ -50,8 +50,8 @@ class CollectiveTimes:
 class Stopwatch:
     """`switch("forward")` ends the part before it. One dictionary update and one clock reading: about 0.3 us.
 
-    A stay in `communication` is also kept as a spell: it begins when this rank comes to a collective, or with `arrived`, where it has
-    said all it has to say and does something else before it listens.
+    Each stay in `communication` is one collective, and its times go to `collective_times`. The rank arrives when it switches to that
+    part, or earlier: at `arrived`, if it has published its message and does other work before it waits.
     `on_switch` is called with (part that ended, part that begins); it is set for a few steps only.
     """
 
@@ -59,7 +59,7 @@ class Stopwatch:
         self._clock = now
         self._part = part
         self._since = self._began = self._clock()
-        self._came: float | None = None
+        self._arrived: float | None = None
         self.parts: dict[str, float] = {}
         self.collective_times = CollectiveTimes()
         self.on_switch: Callable[[str, str], None] | None = None
@@ -68,20 +68,20 @@ class Stopwatch:
         now, before = self._clock(), self._part
         self.parts[before] = self.parts.get(before, 0.0) + now - self._since
         if before == COMMUNICATION:
-            self.collective_times.add(self._since if self._came is None else self._came, self._since, now)
-            self._came = None
+            self.collective_times.add(self._since if self._arrived is None else self._arrived, self._since, now)
+            self._arrived = None
         self._part, self._since = part, now
         if self.on_switch is not None:
             self.on_switch(before, part)
 
     def arrived(self) -> None:
-        """To the next stay in communication: nobody waits for this rank any more."""
-        self._came = self._clock()
+        """This rank has published its message for the next collective: from now on no other rank waits for it."""
+        self._arrived = self._clock()
 
     @contextmanager
     def aside(self) -> Generator[None]:
-        """A message in the middle of a part of a step: communication, then that part again. Who listens to the parts is not told:
-        the forward pass has not ended."""
+        """A collective in the middle of a part: the block counts as `communication`, then the part goes on. `on_switch` is not called,
+        because the part (a forward pass) has not ended."""
         part, on_switch = self._part, self.on_switch
         if part not in _MEETING:
             yield
@@ -99,7 +99,7 @@ class Stopwatch:
         return self._part
 
     def settle(self) -> None:
-        """Everything begun so far is in the parts; a processor's clock is never behind."""
+        """Bring `parts` up to date. Nothing to do on a CPU; on a GPU this waits for the device (`Timeline`)."""
 
     def elapsed(self) -> float:
         """Seconds since the beginning, whatever the part."""
@@ -110,7 +110,7 @@ class Stopwatch:
         running = self._clock() - self._since if self._part in parts else 0.0
         return running + sum(self.parts.get(part, 0.0) for part in parts)
 
-    # ---- moments: for what runs beside the parts, like a message on its way while the rank computes ----
+    # ---- moments: to time what overlaps the parts, like a message that is sent while the rank computes ----
 
     def moment(self) -> float:
         return self._clock()

@@ -1,7 +1,7 @@
-"""What making graphs costs, apart from running them: seconds go to the stopwatch's part `compile`, and torch's compiler is counted.
+"""The cost of compiling graphs, apart from running them: its seconds go to the stopwatch's part `compile`, its graphs are counted.
 
-torch calls back when it begins and ends to compile, wherever that happens: in the middle of a forward pass, and for the backward
-pass perhaps on autograd's own thread, while the thread that owns the stopwatch waits for it.
+torch calls us when a compilation begins and when it ends. That may be in the middle of a forward pass, and for a backward pass on
+autograd's own thread, while the thread that owns the stopwatch waits for it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def brief(reason: str) -> str:
     >>> brief("tensor 'x' size mismatch\\nUser stack trace:\\n ..."), brief("generic_jump TensorVariable()")
     ("tensor 'x' size mismatch", 'Data-dependent branching')
     """
-    if reason.startswith("generic_jump"):  # torch's name for it where the branch is in the function it began with
+    if reason.startswith("generic_jump"):  # torch's name for a branch in the outermost function
         return "Data-dependent branching"
     return " ".join(reason.strip().partition("\n")[0].partition(" # ")[0].split())[:_MOST_LETTERS] or "no reason given"
 
 
 class Compiles:
-    """`with compiles: step()` listens while one step runs, and leaves nothing behind; `counts` says what was seen so far.
+    """`with compiles: step()` registers its callbacks for one step; `counts` returns what was counted so far.
 
     `making` is for graphs that are made without torch's compiler: an export, a capture.
     """
@@ -44,7 +44,7 @@ class Compiles:
         self._breaks_before = len(graph_break_reasons)
         self._graphs_before = counters["stats"]["unique_graphs"]
         self._made = 0
-        self.num = 0  # times something was made, by anybody: grows while a step is disturbed
+        self.num = 0  # compilations and graphs made so far; it grows in a step that compiles
 
     def __enter__(self) -> Compiles:
         callback_handler.register_start_callback(self._begins)
@@ -57,7 +57,7 @@ class Compiles:
 
     @contextlib.contextmanager
     def making(self, *, graphs: int = 0) -> Generator[None]:
-        """`graphs`: how many there will be of it that torch's compiler does not count."""
+        """Times the making of graphs. `graphs`: how many of them torch's compiler does not count itself."""
         self._away()
         try:
             yield
@@ -74,7 +74,7 @@ class Compiles:
         self._back()
 
     def _away(self) -> None:
-        """Who listens to the parts of a step is not told: its forward pass has not ended."""
+        """Switches to `compile` without calling `on_switch`, because the part (a forward pass) has not ended."""
         self._depth += 1
         if self._depth > 1:  # a graph made by hand may call the compiler
             return
@@ -94,17 +94,17 @@ class Compiles:
         return self._made + counters["stats"]["unique_graphs"] - self._graphs_before
 
     def counts(self) -> dict[str, Any]:
-        """A break is a place in a function where its graph ended early, counted once; who only called the function is not counted.
-        A recompilation is a function compiled a second time, which its id tells: `3/1` is the second of function 3.
+        """A graph break is a place in a function where its graph ended early. It is counted once, and not again in its callers.
+        A recompilation is a function compiled again, known by its id: `3/1` is the second compilation of function 3.
         """
         broke = {
             (
                 end.filename,
                 end.lineno,
                 end.name,
-            ): f"{brief(found.reason)} ({Path(end.filename).name}, line {end.lineno})"
-            for found in graph_break_reasons[self._breaks_before :]
-            for end in found.user_stack[-1:]
+            ): f"{brief(graph_break.reason)} ({Path(end.filename).name}, line {end.lineno})"
+            for graph_break in graph_break_reasons[self._breaks_before :]
+            for end in graph_break.user_stack[-1:]
         }
         again = [id_ for id_ in self._ids if not id_.endswith("/0")]
         reasons = {

@@ -16,7 +16,7 @@ from paceline.worker.measure.clock import now
 from paceline.worker.measure.device import settle
 from paceline.worker.world.clocks import boot_id
 
-# More than any processor package draws: how soon a counter could have begun again, at the earliest.
+# Watts, more than any processor package draws: gives the earliest time at which a counter can have wrapped.
 _MOST_W = 600.0
 # Seen on an H200: the counter moves ten times a second, and 0.2 s of full work read as 0.2 s of rest.
 _LEAST_GPU_S = 1.0
@@ -43,7 +43,7 @@ class Counter:
         self.last, self.sum = self.read(), 0
 
     def go_on(self) -> None:
-        """Right with at most one wrap since the reading before."""
+        """Add the next reading. It is right if the counter wrapped at most once since the last one."""
         value = self.read()
         if value < self.last and not self.wraps_at:
             raise Unreadable("the counter was set back while the training ran")
@@ -87,7 +87,7 @@ class Meter:
         self._began = self._since = self._clock()
 
     def read(self) -> None:
-        """In between; only what begins again needs it."""
+        """Read the counters that wrap; called between `start` and `stop`."""
         self._go_on([counter for counter in self._counters if counter.wraps_at])
 
     def stop(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""What a rank's memory is used for. The first steps are looked at after every operator; all others are left alone.
+"""What a rank's memory is used for. In the first steps the allocator is read after every operator; later steps are not measured.
 
-Parts are those of the moment when most was in use, so they add up to the peak: parameters, gradients and optimizer state are the
-tensors themselves, of which a rank may hold a part; activations are what the forward pass left in use; `other` is the rest (data,
-buffers, batches, temporaries, parameters fetched from other ranks).
+The parts are taken at the peak, so they add up to it. Parameters, gradients and optimizer state are counted from the tensors that this
+rank holds (its shard, where they are sharded). Activations are what the forward pass left allocated. `other` is the rest: data,
+buffers, batches, temporaries, and parameters fetched from other ranks.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from paceline.worker.measure.allocator import Allocator
 from paceline.worker.measure.clock import Stopwatch, now
 from paceline.worker.measure.sizes import bytes_of, has_address, held, is_cut, optimizer_state, proportional, resident
 
-# The first step makes the optimizer's state, the second is like all that follow; both lie in the warm-up that no speed counts.
+# The first step creates the optimizer's state, the second is like all that follow. Both are in the warm-up, which no speed counts.
 STEPS = 2
-# A reading after every operator must not take longer than the operators. On a heap full of holes it would: malloc walks them all.
+# The allocator is read after every operator only if one reading takes less than this: on a fragmented heap malloc walks every hole.
 _QUICK_S = 200e-6
 _MUCH = 1.1
-_MOST_DISTURBED = 3  # all that is looked at must lie in the warm-up
+_MOST_DISTURBED = 3  # steps measured again because they compiled: few enough to stay in the warm-up
 
 
 @dataclass(slots=True)
 class _Moment:
-    """The moment of the peak: how much was in use, in which phase, after how many operators, and the bytes of the gradients."""
+    """The peak of a step: the bytes in use, the phase, the number of operators run before it, and the bytes of the gradients."""
 
     used: int = 0
     phase: str = ""
@@ -38,10 +38,10 @@ class _Moment:
 
 @dataclass(slots=True)
 class _Step:
-    """Bytes in use during one step. `began` leaves out the gradients of the step before, which are freed first."""
+    """Bytes in use during one step. `began` does not count the gradients of the step before, which this step frees first."""
 
     began: int = 0
-    state: int = 0  # the optimizer's, when the step began: the first step has none yet
+    state: int = 0  # optimizer state when the step began; none yet in the first step
     activations: int = 0
     after_backward: int = 0
     ended: int = 0
@@ -50,7 +50,7 @@ class _Step:
 
 @dataclass(slots=True)
 class _Peaks:
-    """The allocator's own peak, where it keeps one (a GPU's), for training and for evaluation apart."""
+    """The peaks that a GPU's allocator keeps itself, training and evaluation apart. Both stay 0 on a host."""
 
     training: int = 0
     evaluation: int = 0
@@ -66,32 +66,34 @@ class _Peaks:
 
 
 class Memory(TorchDispatchMode):
-    """`with memory: step()` looks at one step; `close()` says what was seen. 15 us an operator while it looks, nothing otherwise."""
+    """`with memory: step()` measures one step, and `close()` returns the result. It costs 15 us per operator in a measured step, and
+    nothing in the others. `looks` says whether the next step is to be measured."""
 
     supports_higher_order_operators = True  # torch.cond and its like are operators too
 
     @classmethod
     def is_infra_mode(cls) -> bool:
-        """It only watches: a function that is compiled stays compiled under it."""
+        """Tells torch that this mode only observes, so that compiled functions stay compiled under it."""
         return True
 
     def __init__(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, allocator: Allocator | None, why: str | None, watch: Stopwatch,
         *, graphs: Callable[[], int | None] = lambda: None, single_graph: bool = False,
     ) -> None:  # fmt: skip
-        """`graphs`: how often the step stopped to make a graph so far, if it makes any; `single_graph`: it is one, without phases."""
+        """`graphs()`: how many graphs the step has compiled so far; None if it compiles none. `single_graph`: the step is one graph,
+        without phases."""
         super().__init__()
         self._model, self._optimizer, self._allocator, self._why, self._watch = model, optimizer, allocator, why, watch
         self._step, self._largest = _Step(), _Step()
         self._phase, self._forward_began = "", 0
         self._hooks: list[Any] = []
-        self._parted = frozenset[str]()  # parameters of which this rank has a part, except while it computes with them
-        self._graded: dict[int, int] = {}  # parameter -> bytes of its gradient, as they come
-        self._made: dict[int, int] = {}  # address -> number of the operator that last made a tensor there
+        self._parted = frozenset[str]()  # sharded parameters: FSDP has them whole only while it computes with them
+        self._graded: dict[int, int] = {}  # id of a parameter -> bytes of its gradient, in this step so far
+        self._made: dict[int, int] = {}  # address -> number of the operator that last allocated a tensor there
         self._num_operators = 0
         self._gradients = 0
         self._num = 0
-        # A compiled model would be run eagerly under a mode, and be another one: there only the ends of phases are read.
+        # Under a dispatch mode a compiled model would run eagerly, so the allocator is read only at the ends of its phases.
         self._compiled = graphs() is not None or any(hasattr(module, "_orig_mod") for module in model.modules())
         self._graphs, self._single_graph = graphs, single_graph
         self._graphs_before: int | None = None
@@ -106,7 +108,7 @@ class Memory(TorchDispatchMode):
     def looks(self) -> bool:
         return self._num < STEPS and self._allocator is not None
 
-    # ---- one step, looked at closely ----
+    # ---- one measured step ----
 
     def __enter__(self) -> Memory:
         assert self._allocator is not None
@@ -116,7 +118,7 @@ class Memory(TorchDispatchMode):
         used = self._allocator.in_use()
         self._closely = not self._compiled and now() - before < _QUICK_S
         self._parted = frozenset(name for name, parameter in self._model.named_parameters() if is_cut(parameter))
-        self._graded.clear()  # the step begins by letting go of them
+        self._graded.clear()  # the step frees them first
         self._made.clear()
         self._num_operators = 0
         gradients = bytes_of(p.grad for p in self._model.parameters() if p.grad is not None)
@@ -140,28 +142,28 @@ class Memory(TorchDispatchMode):
             hook.remove()
         self._gradients = max(self._gradients, bytes_of(p.grad for p in self._model.parameters() if p.grad is not None))
         if self._graphs() != self._graphs_before and self._disturbed < _MOST_DISTURBED:
-            # It was compiling: what that takes is no step's. Another one is looked at instead.
+            # This step compiled, which takes memory that no later step takes. Another step is measured instead.
             self._disturbed += 1
             self._num -= 1
             return
-        # The second step, because the first also sees libraries make their buffers; unless it is a short batch's.
+        # The second step counts, because in the first libraries allocate their buffers; unless its batch was a short one.
         if self._step.most.used * _MUCH >= self._largest.most.used:
             self._largest = self._step
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(hasattr(kind, "to_local") for kind in types):
-            return NotImplemented  # first by whoever knows the parts; what it does with them comes by here
+            return NotImplemented  # DTensor handles it first; the operators it runs on the shards come here
         out = func(*args, **(kwargs or {}))
         self._num_operators += 1
         given = {tensor.data_ptr() for tensor in args if has_address(tensor)}
         for tensor in out if isinstance(out, tuple | list) else (out,):
-            if has_address(tensor) and tensor.data_ptr() not in given:  # a view of what was given is nothing new
+            if has_address(tensor) and tensor.data_ptr() not in given:  # a view of an input allocates nothing
                 self._made[tensor.data_ptr()] = self._num_operators
         self._look()
         return out
 
     def _has_gradient(self, parameter: torch.Tensor) -> None:
-        """A gradient is booked some operators after it was computed: it may have been there at the peak already."""
+        """Called some operators after the gradient was computed, so it may have been allocated before the peak already."""
         if parameter.grad is None:
             return
         size = held(parameter.grad)
@@ -189,25 +191,25 @@ class Memory(TorchDispatchMode):
             self._forward_began = used
 
     def _fetched(self) -> int:
-        """What FSDP holds of other ranks' parts at the end of a forward pass: no activations."""
+        """Bytes of parameters that FSDP gathered and still holds when the forward pass ends: they are not activations."""
         if not self._parted:
             return 0
         return bytes_of(p for name, p in self._model.named_parameters() if name in self._parted and not is_cut(p))
 
     def evaluating(self, begins: bool) -> None:
-        """At both ends of an evaluation: a test batch may need more than a training step, and must not be taken for one."""
+        """Called at both ends of an evaluation, which may need more memory than a training step: its peak is kept apart."""
         self._peaks.note(self._allocator, evaluation_begins=begins)
 
-    # ---- what was seen ----
+    # ---- results ----
 
     def weigh(self) -> None:
-        """Called at the end of training while all ranks are alive: when one exits, its share of the shared pages falls to the others."""
+        """Called at the end of training while all ranks are alive: when one exits, its share of the shared pages goes to the others."""
         self._proportional = proportional()
 
     def close(self, *, data_bytes: int | None, data_shared: bool = False) -> dict[str, Any]:
-        """`peak_bytes`: the allocator's peak. On a GPU it is that of all training steps, on a host the larger of the steps looked at.
-        `steady_bytes` is in use between two of those, `end_bytes` at the end: much more would be a leak. `data_shared`: the data's
-        bytes are held once a machine, outside of what the allocator counts."""
+        """The record's figures. `peak_bytes`: the allocator's peak, on a GPU over all training steps, on a host over the measured ones.
+        `steady_bytes`: in use after a measured step; `end_bytes`: in use now, at the end of training. Much more at the end is a leak.
+        `data_shared`: the ranks of a machine share one copy of the data, which the allocator does not count."""
         rss, steady = resident()
         parameters, optimizer = bytes_of(self._model.parameters()), bytes_of(optimizer_state(self._optimizer))
         row: dict[str, Any] = {
@@ -223,7 +225,7 @@ class Memory(TorchDispatchMode):
             return row
         step, most = self._largest, self._largest.most
         peak = max(self._peaks.training, most.used)
-        # Until the backward pass is over its activations are there; then only what the step still holds of them.
+        # Activations are freed by the backward pass; after it only what the step still holds is counted.
         left = step.after_backward if most.phase in ("communication", "optimizer") else step.activations
         state = optimizer if most.phase == "optimizer" else step.state
         tensors = {"parameters": parameters, "gradients": most.gradients, "optimizer": state}

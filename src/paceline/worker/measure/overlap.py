@@ -1,4 +1,4 @@
-"""Communication that torch's DDP hides behind the backward pass, and where the part begins that it cannot hide.
+"""Measures the communication that torch's DDP overlaps with the backward pass, and when the part begins that it cannot overlap.
 
 DDP sends a bucket of gradients as soon as it is full, while the rest is still being computed. Its communication hook is the one
 place that sees each bucket leave and arrive. It sends them as DDP itself would, divided by the world size and summed; or as
@@ -30,7 +30,7 @@ def covered(spans: list[tuple[float, float]]) -> float:
 
 
 class Overlap:
-    """From the last bucket's leaving on nothing is left to compute: there the stopwatch is switched to `communication`.
+    """When the last bucket is sent nothing is left to compute, so the stopwatch is switched to `communication` there.
 
     `divide` is what gradients are divided by before they leave (unset: the world size, for a mean), `multiply` what they are
     multiplied by when they are back; `wire` is the format they are sent in. Beside the buckets DDP sends which of its
@@ -59,7 +59,7 @@ class Overlap:
         if not self._buckets:
             self.sizes = []
         self._buckets.append(times)
-        if bucket.is_last():  # before it is sent: nothing is left to compute that could hide it
+        if bucket.is_last():  # switch before it is sent: nothing is left to compute that could overlap it
             self._steps.append((self._buckets, times[0]))
             self._buckets = []
             self._watch.switch(COMMUNICATION)
@@ -85,7 +85,7 @@ class Overlap:
         return sent.get_future().then(arrived)
 
     def hidden_s(self) -> float:
-        """All that was hidden so far; the stopwatch must be settled, and no step under way."""
+        """Seconds of overlapped communication so far. Called between steps, after `settle` of the stopwatch."""
         for buckets, computed in self._steps:
             first = buckets[0][0]
             until = self._watch.seconds(first, computed)

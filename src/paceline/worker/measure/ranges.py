@@ -74,7 +74,7 @@ def _hooked(module: torch.nn.Module, label: str, stack: _Stack) -> list[Any]:
     def after(*_: Any) -> None:
         stack.open.pop().__exit__(None, None, None)
 
-    # First and last of its hooks, so that the time of the user's own is the module's.
+    # Our hooks run first and last, so that the time of the user's own hooks counts as the module's.
     return [
         module.register_forward_pre_hook(before, prepend=True),
         module.register_forward_hook(after, always_call=True),

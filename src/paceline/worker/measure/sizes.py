@@ -1,4 +1,4 @@
-"""How many bytes tensors hold, and how many this process has. Only counted here: `memory.py` says what they were used for."""
+"""How many bytes tensors hold, and how many this process has. `memory.py` tells what they are used for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def held(tensor: torch.Tensor) -> int:
-    """The bytes of a tensor's numbers. A sparse tensor: its values and their indices. One that is cut over ranks: this rank's part."""
+    """The bytes of a tensor's elements: of a sparse tensor the values and their indices, of a sharded one this rank's shard."""
     if is_cut(tensor):
         return held(tensor.to_local())  # pyright: ignore[reportAttributeAccessIssue]
     if tensor.layout == torch.sparse_coo:
@@ -25,12 +25,12 @@ def held(tensor: torch.Tensor) -> int:
 
 
 def has_address(value: Any) -> bool:
-    """Whether it is a tensor that has an address; tensors of other kinds may refuse to say."""
+    """Whether it is a plain dense tensor: other kinds may raise an error in `data_ptr`."""
     return type(value) is torch.Tensor and value.layout == torch.strided
 
 
 def is_cut(tensor: torch.Tensor) -> bool:
-    """Whether this rank holds a part of it (a DTensor)."""
+    """Whether it is a DTensor, of which this rank holds a shard."""
     return hasattr(tensor, "to_local")
 
 
@@ -40,7 +40,7 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> Iterable[torch.Tensor]:
 
 
 def resident() -> tuple[int, int | None]:
-    """The process's peak and what it has now. Not `ru_maxrss` on Linux: a child's begins with its parent's peak."""
+    """(peak, current) resident bytes of this process. Linux's `ru_maxrss` is not used: a child inherits its parent's peak."""
     if sys.platform != "linux":
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024), None
     lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
@@ -49,9 +49,9 @@ def resident() -> tuple[int, int | None]:
 
 
 def proportional() -> int | None:
-    """The process's memory now, where a page that n processes share counts as 1/n: the sum over ranks counts every page once.
+    """This process's memory now (PSS): a page that n processes share counts as 1/n, so the sum over ranks counts every page once.
 
-    None where the system does not count it.
+    None where the system does not report it.
     """
     try:
         lines = Path("/proc/self/smaps_rollup").read_text().splitlines()

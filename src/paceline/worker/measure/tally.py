@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from paceline.base.errors import RunFailed
-from paceline.worker.world.collectives import broadcast_json, sum_
+from paceline.worker.world.collectives import all_reduce_, broadcast_json
 from paceline.worker.world.join import World
 
 LOSS = "loss"
@@ -31,12 +31,12 @@ class Tally:
         self.num = 0
 
     def later(self, give: Callable[[], Sums], num: int) -> None:
-        """`num` more samples, whose sums `give` has when somebody reads: a step that is one graph adds them up inside it."""
+        """Add `num` samples whose sums `give` returns when they are read: a step that is one graph adds them up itself."""
         self._later = give
         self.num += num
 
     def take(self) -> None:
-        """What is still to be given."""
+        """Fetch the sums that `later` has left to fetch."""
         give, self._later = self._later, None
         if give is not None:
             self.add(give(), 0)
@@ -76,8 +76,8 @@ class Tally:
         return tally
 
     def over(self, world: World, names: list[str] | None = None) -> Tally:
-        """The same over all ranks. A rank that saw nothing learns the names from rank 0, which always sees something; `names`: those of
-        the last time, so that nobody has to be told again."""
+        """The tally of all ranks together. A rank without samples learns the names of the scores from rank 0, which always has some.
+        `names`: those of the last call, which saves sending them again."""
         if world.size == 1:
             return self
         known = names is not None
@@ -94,8 +94,8 @@ class Tally:
         rows = [self._sums.get(name, zero) for name in names] + [self._counts.get(name, zero) for name in names]
         ends = [torch.tensor(float(value), dtype=torch.float64) for value in (self.num, others)]
         message = torch.stack([row.cpu() for row in rows] + ends)
-        sum_(message, world)
-        if message[-1]:  # some rank has other names than the last time: all of them ask again
+        all_reduce_(message, world)
+        if message[-1]:  # some rank has other names than in the last call: all ranks exchange them again
             return self.over(world)
         total = Tally()
         total.add(

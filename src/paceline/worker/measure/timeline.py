@@ -20,7 +20,7 @@ _MOST_PENDING = 4096
 
 
 def following(watch: Stopwatch, device: torch.device) -> Stopwatch:
-    """The same stopwatch, from now on by the clock of what does the work."""
+    """The stopwatch for this device: on a GPU a `Timeline` that goes on where `watch` stands."""
     return Timeline(watch, device) if device.type == "cuda" else watch
 
 
@@ -30,14 +30,14 @@ class Timeline(Stopwatch):
     def __init__(self, watch: Stopwatch, device: torch.device) -> None:
         self.__dict__.update(vars(watch))
         self._device = device
-        self._stream = torch.cuda.current_stream(device)  # asked once: the question costs as much as the event
+        self._stream = torch.cuda.current_stream(device)  # kept, because looking it up costs as much as an event
         self._pending: deque[tuple[str, Any]] = deque()
         self._unused: list[Any] = []
         torch.cuda.synchronize(device)
         self._last = self._event()
         torch.cuda.synchronize(device)
         self._at = self._clock()
-        super().switch(self._part)  # the host's readings end here
+        super().switch(self._part)  # books the host's time up to here; from now on the device's events count
 
     def _event(self) -> Any:
         event = self._unused.pop() if self._unused else torch.cuda.Event(enable_timing=True)
@@ -58,10 +58,10 @@ class Timeline(Stopwatch):
         self._pending.append((self._part, self._event()))
         torch.cuda.synchronize(self._device)
         self._read(sure=True)
-        self._at = self._since = self._clock()  # the two clocks drift apart: laid side by side again
+        self._at = self._since = self._clock()  # the clocks of host and device drift apart: set them equal again
 
     def _read(self, *, sure: bool) -> None:
-        """Into the parts with every event the device has passed (`sure`: all of them). `_at` goes along on the host's clock."""
+        """Book every event that the device has passed into the parts (`sure`: it has passed all). `_at` is the last one's host time."""
         while self._pending and (sure or self._pending[0][1].query()):
             part, event = self._pending.popleft()
             took = self._last.elapsed_time(event) / 1e3
@@ -78,9 +78,9 @@ class Timeline(Stopwatch):
 
     def moment(self) -> Any:
         event = torch.cuda.Event(enable_timing=True)
-        event.record()  # in the stream of whoever asks: a message arrives in another one than it left from
+        event.record()  # in the caller's current stream: a message arrives in another stream than it left from
         return event
 
     def seconds(self, start: Any, end: Any) -> float:
-        """Both must be over: after a `settle`."""
+        """Both moments must have passed on the device: call `settle` first."""
         return start.elapsed_time(end) / 1e3

@@ -28,7 +28,7 @@ _GZIP = 31  # zlib's word for the largest window and the header of a .gz file
 _MEMORY = "[memory]"
 _OWN = "profiler::"  # what the profiler does for marks of its own
 
-# Sorted by its first two, what contains another comes before it: start, minus the end, then a frame or a change of memory.
+# (start, -end, a frame or a change of memory): sorted by the first two, a frame comes before those inside it.
 Entry = tuple[int, int, Frame | int]
 
 
@@ -46,7 +46,7 @@ class Trace:
     def recording(self) -> Generator[None]:
         with self._profiler:
             yield
-            settle(self._device)  # kernels that end after the profiler would be nobody's
+            settle(self._device)  # wait for the kernels: those that end after the profiler are lost
 
     def save(self, path: Path) -> None:
         """torch's own export, compressed here: torch would pass it on line by line, and take ten times as long."""

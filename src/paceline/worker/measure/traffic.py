@@ -1,7 +1,7 @@
-"""What a rank gives to the messages of a training step: counted where they are sent, in every step, without looking into torch.
+"""Counts the collectives of a training step and the bytes this rank puts into them, in every step, where they are called.
 
-Bytes are those of its own part of each message (`Sent`): of a sum over ranks the whole tensor, of a gathered one its own piece.
-What a backend makes of them on the wire is not known here; docs/sharding.md has what a ring would send.
+Bytes are this rank's own part of each message (`Sent`): the whole tensor of an all-reduce, its own piece of an all-gather.
+What a backend sends over the wire for them is not known here; docs/sharding.md tells what a ring would send.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class _Entry:
         return numbers * torch.empty((), dtype=self.dtype).element_size()
 
     def raw(self) -> Iterator[Any]:
-        """Its bytes, little-endian, in pieces; of what is spread over ranks by all ranks together."""
+        """The tensor's bytes, little-endian, in pieces. All ranks must call it together for a tensor that is spread over them."""
         if isinstance(self.source, torch.Tensor):
             broadcast: Any = self.source
             yield _bytes(broadcast.full_tensor() if _is_sharded(self.source) else self.source)
@@ -70,7 +70,7 @@ def _is_sharded(tensor: torch.Tensor) -> bool:
 
 
 def _bytes(tensor: torch.Tensor) -> Any:
-    """As something hashes and files take; on a usual machine the tensor's own memory."""
+    """The bytes for a hash or a file, little-endian: a contiguous CPU tensor's own memory on most machines."""
     values = tensor.detach().cpu().contiguous()
     raw = values.reshape(-1).view(torch.uint8).numpy()
     if sys.byteorder == "big" and values.element_size() > 1:
@@ -79,15 +79,15 @@ def _bytes(tensor: torch.Tensor) -> Any:
 
 
 def _entries(model: torch.nn.Module, in_parts: Mapping[str, InParts]) -> list[_Entry]:
-    """In order of name."""
-    found: list[_Entry] = []
+    """All tensors of the model's state, ordered by name."""
+    entries: list[_Entry] = []
     for name, tensor in sorted(model.state_dict(keep_vars=True).items()):
         part = in_parts.get(name)
         if part is not None:
-            found.append(_Entry(name, part.dtype, part.shape, part))
+            entries.append(_Entry(name, part.dtype, part.shape, part))
         else:
-            found.append(_Entry(name, tensor.dtype, tuple(tensor.shape), tensor))
-    return found
+            entries.append(_Entry(name, tensor.dtype, tuple(tensor.shape), tensor))
+    return entries
 
 
 def fingerprint(model: torch.nn.Module, in_parts: Mapping[str, InParts] | None = None) -> str:

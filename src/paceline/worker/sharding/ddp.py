@@ -23,7 +23,7 @@ from paceline.worker.sharding.sharding import Plain
 from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.tasks.task import users_code
 from paceline.worker.transform.precision import is_mixed
-from paceline.worker.world.collectives import sum_, together
+from paceline.worker.world.collectives import all_reduce_, together
 from paceline.worker.world.join import World
 
 _MEGABYTE = 1 << 20  # as DDP counts them
@@ -70,7 +70,7 @@ class Ddp(Plain):
     def reduce(self, count: Any) -> None:
         """The gradients are summed by now; here they are divided by the count of all ranks."""
         seen = torch.as_tensor(count, dtype=torch.float64, device=self._parameters[0].device).reshape(1)
-        total = sum_(seen.clone(), self.world)
+        total = all_reduce_(seen.clone(), self.world)
         for gradient in self.gradients():
             if gradient.dtype in (torch.float16, torch.bfloat16):  # the divisor itself would be rounded to two digits
                 gradient.copy_(gradient.float().div_(total))

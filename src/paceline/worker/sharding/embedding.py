@@ -16,7 +16,7 @@ from paceline.worker.sharding.replicate import Replicated
 from paceline.worker.sharding.sharding import InParts, num_parameters
 from paceline.worker.sharding.tables import cut_tables
 from paceline.worker.sharding.task_module import TaskModule
-from paceline.worker.world.collectives import agree, sum_
+from paceline.worker.world.collectives import agree, all_reduce_
 from paceline.worker.world.join import World
 
 
@@ -50,7 +50,7 @@ class CutTables(Replicated):
         mine = torch.nn.utils.get_total_norm(self._of_tables()).to(self.world.device)
         square = torch.square(mine.to(torch.promote_types(mine.dtype, torch.float32))).reshape(1)
         with self._watch.aside():
-            sum_(square, self.world)
+            all_reduce_(square, self.world)
         same = torch.nn.utils.get_total_norm(super().gradients()).to(square)
         return torch.sqrt(square[0] + torch.square(same))
 

@@ -29,7 +29,7 @@ from paceline.worker.sharding.fetch import Fetch, Return
 from paceline.worker.sharding.sharding import Plain
 from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.tasks.task import sentence
-from paceline.worker.world.collectives import sum_
+from paceline.worker.world.collectives import all_reduce_
 from paceline.worker.world.join import World
 
 # What FSDP is told of a number format: of the parameters it fetches, and of the gradients it sums. Sums in a half format would
@@ -99,7 +99,7 @@ class Fsdp(Plain):
         """A parameter no rank used keeps no gradient, as on one process; FSDP gives it zeros."""
         seen = torch.as_tensor(count, dtype=torch.float64, device=self.world.device).reshape(1)
         flags = torch.tensor(self._used.take(), dtype=torch.float64, device=self.world.device)
-        message = sum_(torch.cat([flags, seen]), self.world)
+        message = all_reduce_(torch.cat([flags, seen]), self.world)
         *used, total = message.tolist()
         if not self._takes_unused and any(0 < flag < self.world.size for flag in used):
             raise RunFailed(
@@ -119,7 +119,7 @@ class Fsdp(Plain):
         if self.world.size == 1:
             return mine
         with self._watch.aside():
-            squares = sum_(mine.double().square().reshape(1), self.world)
+            squares = all_reduce_(mine.double().square().reshape(1), self.world)
         return squares.sqrt().to(mine.dtype).reshape(())
 
     def read_back(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.sharding.sharding import Plain
 from paceline.worker.sharding.task_module import TaskModule
-from paceline.worker.world.collectives import sum_
+from paceline.worker.world.collectives import all_reduce_
 from paceline.worker.world.join import World
 
 
@@ -52,7 +52,7 @@ class Local(Plain):
         # A mean in a half format would lose what ranks differ in.
         dtype = torch.promote_types(self._parameters[0].dtype, torch.float32)
         message = torch.cat([parameter.detach().reshape(-1).to(dtype) for parameter in self._parameters])
-        sum_(message, self.world).div_(self.world.size)
+        all_reduce_(message, self.world).div_(self.world.size)
         pieces = message.split([parameter.numel() for parameter in self._parameters])
         for parameter, piece in zip(self._parameters, pieces, strict=True):
             parameter.copy_(piece.view_as(parameter))

@@ -16,7 +16,7 @@ import torch
 from paceline.base.errors import RunFailed
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.sharding.sharded_init import PIECE, Cut
-from paceline.worker.world.collectives import all_to_all, broadcast, gather
+from paceline.worker.world.collectives import all_gather, all_to_all, broadcast
 from paceline.worker.world.join import World
 
 
@@ -42,7 +42,7 @@ class Exchange:
             if len(ids) <= room:
                 message[1 : len(ids) + 1] = ids
             with self.watch.aside():
-                rows = gather(message, self.world)
+                rows = all_gather(message, self.world)
                 self.world.sent.add(message.numel() * message.element_size())
             sizes = [int(size) for size in torch.stack([row[0] for row in rows]).tolist()]
             if max(sizes) <= room:
@@ -119,7 +119,7 @@ class CutTable(torch.nn.Embedding):
         widths = [_num(self.part(rank)[1]) for rank in range(self.cut.size)]
         padded = self.shard.detach().new_zeros(stop - start, max(widths))
         padded[:, : self.shard.shape[1]] = self.shard.detach()[start:stop]
-        slices = gather(padded, self.exchange.world)
+        slices = all_gather(padded, self.exchange.world)
         return torch.cat([part[:, :width] for part, width in zip(slices, widths, strict=True)], dim=1)
 
 

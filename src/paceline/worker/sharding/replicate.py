@@ -17,7 +17,7 @@ from paceline.worker.optim.sparse import sparse_parameters
 from paceline.worker.sharding.sharding import Plain
 from paceline.worker.sharding.tables import cut_tables
 from paceline.worker.sharding.task_module import TaskModule
-from paceline.worker.world.collectives import broadcast, broadcast_json, gather, sum_
+from paceline.worker.world.collectives import all_gather, all_reduce_, broadcast, broadcast_json
 from paceline.worker.world.join import World
 
 
@@ -89,7 +89,7 @@ class Replicated(Plain):
         if self._sparse:
             rows = [self._num_rows(parameter) for parameter in self._sparse]
             message.fill_sparse([parameter.grad is not None for parameter in self._sparse], rows)
-        sum_(message.flat, self.world)
+        all_reduce_(message.flat, self.world)
         used, sizes, total = message.read()
         message.flat.div_(total)
         if all(used[: len(self._dense)]) and _all(gradients):
@@ -129,7 +129,7 @@ class Replicated(Plain):
                 rows, numbers = parameter.grad._indices()[0], parameter.grad._values().reshape(-1)
                 ids[at : at + len(rows)], values[to : to + len(numbers)] = rows, numbers.to(wide)
                 at, to = at + len(rows), to + len(numbers)
-        all_ids, all_values = gather(ids, world), gather(values, world)
+        all_ids, all_values = all_gather(ids, world), all_gather(values, world)
         world.sent.add(ids.nbytes)
         world.sent.add(values.nbytes)
         starts, places = [0] * world.size, [0] * world.size

@@ -22,7 +22,7 @@ from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.sharding.tensor_plan import plan_of
 from paceline.worker.sharding.timed_group import timed_group
 from paceline.worker.tasks.task import Task
-from paceline.worker.world.collectives import broadcast, gather, sum_
+from paceline.worker.world.collectives import all_gather, all_reduce_, broadcast
 from paceline.worker.world.join import World
 
 _FAR = 1e-2  # outputs that differ by more than this share are different outputs, not the same one rounded otherwise
@@ -83,7 +83,7 @@ class CutLayers(Plain):
         mine, same = (torch.nn.utils.get_total_norm(parts[cut]).to(self.world.device) for cut in (True, False))
         square = torch.square(mine.to(torch.promote_types(mine.dtype, torch.float32))).reshape(1)
         with self._watch.aside():
-            sum_(square, self.world)
+            all_reduce_(square, self.world)
         return torch.sqrt(square[0] + torch.square(same.to(square)))
 
     def synchronize(self, *, at_once: bool = False) -> None:
@@ -119,7 +119,7 @@ class CutLayers(Plain):
             )
         mine = torch.stack([_print(tensor) for tensor in tensors]).to(self.world.device)
         with self._watch.aside():
-            rows = gather(mine, self.world)
+            rows = all_gather(mine, self.world)
             self.world.sent.add(mine.nbytes)
         if not all(_alike(row, rows[0]) for row in rows):
             raise RunFailed(

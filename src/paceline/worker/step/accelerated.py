@@ -22,7 +22,7 @@ from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform.accelerated import Prepared
 from paceline.worker.transform.flow import Flow
 from paceline.worker.transform.precision import disagreement
-from paceline.worker.world.collectives import sum_
+from paceline.worker.world.collectives import all_reduce_
 
 
 class Guarded(TaskModule):
@@ -76,7 +76,7 @@ class AcceleratedStep:
         total, count = loss
         if self.world.size > 1:
             self.watch.switch(communication)
-            count = float(sum_(torch.tensor(float(count), dtype=torch.float64), self.world))
+            count = float(all_reduce_(torch.tensor(float(count), dtype=torch.float64), self.world))
         self.watch.switch(backward)
         with ddps_words("wrap=accelerate"):
             self.prepared.accelerator.backward(total * self.world.size / count)

@@ -8,7 +8,7 @@ from typing import Any
 from paceline.worker.measure.tally import Tally
 from paceline.worker.step.executor import StepParts
 from paceline.worker.step.input import StepInput
-from paceline.worker.world.collectives import largest
+from paceline.worker.world.collectives import all_reduce_max
 
 
 class EagerStep:
@@ -62,7 +62,7 @@ class EagerStep:
         perhaps) that any rank has seen."""
         if self.parts.sharding.reduces_over_ranks:
             self.watch.switch("communication")
-        self.state.unit = self.parts.batch * (largest([counted], self.parts.world)[0] or 1.0)
+        self.state.unit = self.parts.batch * (all_reduce_max([counted], self.parts.world)[0] or 1.0)
 
     def hidden_s(self) -> float:
         return self.parts.sharding.hidden_s()

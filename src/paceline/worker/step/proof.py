@@ -81,6 +81,7 @@ class Proof:
             with torch.no_grad():
                 graph.graph(*graph.inputs)
             apart = max(_apart(weight.double(), other.double()) for weight, other in zip(weights, plain, strict=True))
+        update.forget()  # step() may have put other tensors in place of its state's
         if apart > self._same:
             self._refuse(f"weights after optimizer.step() ({apart:.1g} apart)")
 

@@ -15,7 +15,7 @@ _AHEAD = 4  # batches that wait at a time
 
 
 def is_mapped(array: Any) -> bool:
-    """Whether an array's numbers lie in a file: itself, or what it is a view of."""
+    """Whether an array, or the array it is a view of, is a mapped file."""
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap):
             return True
@@ -24,9 +24,9 @@ def is_mapped(array: Any) -> bool:
 
 
 class Ahead:
-    """Iterate over it once. torch's indexed copy lets go of Python's lock, so the thread reads while the step computes.
+    """Iterate over it once. torch's indexed copy releases the GIL, so the thread reads while the step computes.
 
-    The thread ends when all is fetched, or soon after nobody wants more (a run that stops in the middle of an epoch).
+    The thread ends when all batches are fetched, or soon after the iteration was left (a run that stops in the middle of an epoch).
     """
 
     def __init__(self, tensors: tuple[torch.Tensor, ...], ids: Sequence[np.ndarray[Any, Any]], *, pinned: bool) -> None:
@@ -38,10 +38,10 @@ class Ahead:
         threading.Thread(target=self._fetch, name="reads ahead", daemon=True).start()
         try:
             for _ in self._ids:
-                found = self._ready.get()
-                if isinstance(found, BaseException):
-                    raise found
-                yield found
+                item = self._ready.get()
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
         finally:
             self._left.set()
 
@@ -51,13 +51,13 @@ class Ahead:
                 self._put(tuple(self._copy(tensor, torch.from_numpy(ids)) for tensor in self._tensors))
                 if self._left.is_set():
                     return
-        except BaseException as error:  # a file cut short, no memory: said where the batch is asked for
+        except BaseException as error:  # a file cut short, no memory: raised again where the batch is asked for
             self._put(error)
 
-    def _put(self, found: tuple[torch.Tensor, ...] | BaseException) -> None:
+    def _put(self, item: tuple[torch.Tensor, ...] | BaseException) -> None:
         while not self._left.is_set():
             with contextlib.suppress(queue.Full):
-                self._ready.put(found, timeout=0.5)
+                self._ready.put(item, timeout=0.5)
                 return
 
     def _copy(self, tensor: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

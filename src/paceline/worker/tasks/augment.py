@@ -27,8 +27,8 @@ _GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue look
 
 
 def stream(num: int, device: torch.device) -> Tensor:
-    """Where the first `num` numbers of a key's splitmix64 stream begin. As a tensor that is made once: written out inside a graph, a
-    GPU's compiler takes counter x step for arithmetic on 32 bits and fails (torch 2.11, Triton 3.6)."""
+    """The offsets of the first `num` numbers in a key's splitmix64 stream. It is a tensor made once, because Triton 3.6 (torch 2.11)
+    takes counter x step in a graph for 32-bit arithmetic and fails."""
     return torch.arange(1, num + 1, device=device) * _STEP
 
 

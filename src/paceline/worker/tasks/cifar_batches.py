@@ -59,15 +59,15 @@ class _Array:
 def parse(blob: bytes, *, name: str) -> dict[str, Any]:
     """The dictionary in a batch file, keys as text, arrays of bytes as NumPy arrays; `name` is what the sentences call it."""
     try:
-        found = _Reader(name).run(blob)
+        batch = _Reader(name).run(blob)
     except BadInput:
         raise
     except Exception as error:  # a damaged file can fail in any of a hundred places, and all of them mean the same
         reason = " ".join(str(error).split())[:120] or type(error).__name__
         raise BadInput(f"{name}: not a readable CIFAR-10 python batch ({reason}); fetch the file again") from None
-    if not isinstance(found, dict):
-        raise BadInput(f"{name}: holds a {type(found).__name__}; a CIFAR-10 python batch holds a dictionary")
-    return {_text(key): value.value if isinstance(value, _Array) else value for key, value in found.items()}
+    if not isinstance(batch, dict):
+        raise BadInput(f"{name}: holds a {type(batch).__name__}; a CIFAR-10 python batch holds a dictionary")
+    return {_text(key): value.value if isinstance(value, _Array) else value for key, value in batch.items()}
 
 
 def _text(value: Any) -> str:
@@ -120,8 +120,8 @@ class _Reader:
             elif word in self.follow:
                 self.follow[word](argument)
             elif word == "STOP":
-                (found,) = self.stack
-                return found
+                (value,) = self.stack
+                return value
             elif word not in _SILENT:
                 raise BadInput(
                     f"{self.name}: uses the pickle instruction {word}, which no CIFAR-10 batch needs; not read"

@@ -73,8 +73,8 @@ def parse_binary(blob: bytes, *, name: str) -> tuple[Bytes, Bytes]:
 
 def parse_python(blob: bytes, *, name: str) -> tuple[Bytes, Bytes]:
     """A dictionary with "data" [N, 3072] and "labels"."""
-    found = cifar_batches.parse(blob, name=name)
-    images, labels = found.get("data"), found.get("labels")
+    batch = cifar_batches.parse(blob, name=name)
+    images, labels = batch.get("data"), batch.get("labels")
     if not isinstance(images, np.ndarray) or not isinstance(labels, list):
         raise BadInput(f'{name}: no array "data" and list "labels" in it, as CIFAR-10\'s python batches have them')
     if images.ndim != 2 or images.shape[1] != _PIXELS:

@@ -133,7 +133,7 @@ class Features:
         return self._fed(*(generate(self.num_test, stream=2) if self.folder is None else self._files[2:]))
 
     def _fed(self, x: npy.Array, y: npy.Array) -> tuple[Any, Any] | _Samples:
-        """In memory, where a batch is one indexed copy, or sample by sample."""
+        """The data as tensors, where a batch is one indexed copy, or as a Dataset that gives one sample at a time."""
         if is_mapped(x) and self.loader == "tensors":
             return x, y
         inputs, labels = torch.from_numpy(x), torch.from_numpy(y)

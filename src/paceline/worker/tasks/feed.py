@@ -28,17 +28,17 @@ Cast = Callable[[Any], Any]
 
 
 class Walk(Protocol):
-    """The batches of some pieces, each taken once and in order; of tensors in memory in any order, or not at all."""
+    """The batches of some pieces. Each is taken once and in order; only tensors in memory may be taken in any order, or skipped."""
 
     @property
     def ids(self) -> torch.Tensor | None:
-        """Of all pieces, one after the other, where data and ids are on the device."""
+        """The ids of all pieces in one tensor, if data and ids are on the device."""
         ...
 
     def take(self, index: int) -> Any: ...
 
     def end(self) -> None:
-        """After the last piece: a stream may have been longer than stated."""
+        """Called after the last piece: checks that a stream was not longer than stated."""
         ...
 
 
@@ -140,7 +140,7 @@ class MappedFeed:
 
 
 class _Wanted:
-    """The loader's batch sampler: whatever ids the current pass asks for."""
+    """The loader's batch sampler: it yields the ids that the current walk asks for."""
 
     def __init__(self) -> None:
         self.ids: list[list[int]] = []
@@ -165,7 +165,7 @@ class DatasetFeed:
     kind: DataKind = "dataset"
 
     def __init__(self, dataset: Any, collate: Collate, workers: int, num: int, seed: int, *, pinned: bool) -> None:
-        """`pinned`: batches are put into memory that a GPU can read by itself, while the last one is still computed with."""
+        """`pinned`: batches are put into pinned memory, from which a GPU copies them while it computes the batch before."""
         self.num, self._cast, self._wanted = num, _as_is, _Wanted()
         self._loader = DataLoader(
             dataset, batch_sampler=self._wanted, collate_fn=collate, num_workers=workers, persistent_workers=workers > 0,

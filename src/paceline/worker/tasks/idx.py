@@ -83,8 +83,8 @@ def locate(folder: Path, split: str) -> tuple[Path, Path]:
     kinds = ("images", 3), ("labels", 1)
     names = {kind: _names(split, kind, ndim) for kind, ndim in kinds}
     for place in (folder / "MNIST" / "raw", folder / "raw", folder):
-        found = {kind: next((place / name for name in names[kind] if (place / name).is_file()), None) for kind in names}
-        images, labels = found["images"], found["labels"]
+        paths = {kind: next((place / name for name in names[kind] if (place / name).is_file()), None) for kind in names}
+        images, labels = paths["images"], paths["labels"]
         if images and labels:
             return images, labels
         if images or labels:

@@ -29,7 +29,7 @@ _MISSING = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What was found: something with the task's functions, not yet given its parameters."""
+    """A class or module with the task's functions, before its parameters have values."""
 
     name: str
     source: Path | None
@@ -39,17 +39,17 @@ class Definition:
     defaults: dict[str, Any]
 
     def _means(self, home: Any, name: str) -> bool:
-        """Whether this is the task's own. In a file of functions one with more or fewer parameters is something else; with as many
-        under other names nobody can tell, and in a class it is a mistake."""
-        found = getattr(home, name, None)
-        if not callable(found):
+        """Whether the function of this name is meant for the task. In a file of functions, one with another number of parameters is not.
+        One with the right number but other names could be either, so it is refused; in a class any difference is refused."""
+        function = getattr(home, name, None)
+        if not callable(function):
             return False
-        if _names(found) == CAREFUL[name]:
+        if _names(function) == CAREFUL[name]:
             return True
-        if isinstance(home, ModuleType) and len(_names(found)) != len(CAREFUL[name]):
+        if isinstance(home, ModuleType) and len(_names(function)) != len(CAREFUL[name]):
             return False
         raise RunFailed(
-            f"{self.name}: {name}({', '.join(_names(found))}): its parameters must be called {' and '.join(CAREFUL[name])}, or it "
+            f"{self.name}: {name}({', '.join(_names(function))}): its parameters must be called {' and '.join(CAREFUL[name])}, or it "
             "must have another name",
             kind="task",
         )
@@ -90,7 +90,7 @@ _PLAIN = {kind.__name__: kind.__name__ for kind in (int, float, bool, str)}
 
 
 def _param(name: str, parameter: inspect.Parameter) -> Param:
-    """Its type by annotation (`int`, `int | None`, `Optional[int]`) or by its default; anything else cannot be typed in words."""
+    """The type is that of the annotation (`int`, `int | None`, `Optional[int]`) or of the default; any other cannot be given as text."""
     hint = parameter.annotation
     text = (
         hint if isinstance(hint, str) else getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
@@ -111,15 +111,15 @@ def _param(name: str, parameter: inspect.Parameter) -> Param:
 
 def _parameters(made: type[Any] | ModuleType, name: str) -> dict[str, inspect.Parameter]:
     functions = [getattr(made, part) for part in REQUIRED] if isinstance(made, ModuleType) else [made]
-    found: dict[str, inspect.Parameter] = {}
+    parameters: dict[str, inspect.Parameter] = {}
     for function in functions:
         for key, parameter in inspect.signature(function).parameters.items():
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
                 continue
-            if key in found and found[key].default != parameter.default:
+            if key in parameters and parameters[key].default != parameter.default:
                 raise RunFailed(f"{name}: parameter {key!r} has two different defaults", kind="task")
-            found[key] = parameter
-    return found
+            parameters[key] = parameter
+    return parameters
 
 
 def _define(made: type[Any] | ModuleType, name: str, source: Path | None) -> Definition:

@@ -27,11 +27,11 @@ def read(path: Path, *, most_bytes: int | None = None) -> Array:
         with path.open("rb") as file:
             shape, dtype = _header(file, path)
             expected = file.tell() + math.prod(shape) * dtype.itemsize
-        found = path.stat().st_size
-        if found != expected:
-            what = "truncated" if found < expected else "bytes after the end"
-            raise BadInput(f"{path}: {what}: expected {expected} bytes, found {found}")
-        return np.load(path, allow_pickle=False, mmap_mode="r" if found > most_bytes else None)
+        actual = path.stat().st_size
+        if actual != expected:
+            what = "truncated" if actual < expected else "bytes after the end"
+            raise BadInput(f"{path}: {what}: expected {expected} bytes, found {actual}")
+        return np.load(path, allow_pickle=False, mmap_mode="r" if actual > most_bytes else None)
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file") from None
     except OSError as error:

@@ -64,7 +64,7 @@ def _mix(value: Any) -> Any:
 
 
 def micro_pieces(piece: Piece, num: int) -> list[Ids]:
-    """A rank's part of a batch in at most `num` nearly equal pieces, none of them empty; nothing of nothing.
+    """A rank's part of a batch in at most `num` nearly equal pieces. No piece is empty; an empty part gives no pieces.
 
     >>> [ids.tolist() for ids in micro_pieces(Piece(np.arange(5), 9), 2)]
     [[0, 1, 2], [3, 4]]

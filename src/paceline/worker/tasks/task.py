@@ -44,7 +44,7 @@ class Task:
 
     @property
     def defines(self) -> list[str]:
-        """Which of the functions that a file may have by accident are in use; for the record."""
+        """For the record: which optional functions are in use, of those that a file may define for another purpose."""
         return [name for name in ("augment", "units", "tensor_plan") if getattr(self, name) is not None]
 
     def build_model(self) -> torch.nn.Module:
@@ -160,7 +160,7 @@ def usual_score(outputs: Any, batch: Any) -> Sums:
 
 
 def better_of(task: Task, score: str | None) -> str | None:
-    """Which way a score is good: as the task says, or as the usual scores have it."""
+    """Whether a higher or a lower score is better, as the task says or as it is for the usual scores."""
     return task.better or {"accuracy": "higher", "mae": "lower"}.get(score or "")
 
 

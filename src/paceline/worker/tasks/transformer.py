@@ -151,13 +151,13 @@ class Transformer:
     def _files(self) -> text.Bytes:
         """Training windows are the first ones and test windows the last: no byte is in both."""
         assert self.folder is not None
-        found = text.windows(text.read(self.folder), self.context + 1)
-        if len(found) < self.num_train + self.num_test:
+        windows = text.windows(text.read(self.folder), self.context + 1)
+        if len(windows) < self.num_train + self.num_test:
             raise BadInput(
-                f"data={self.folder}: its text has {len(found)} windows of {self.context + 1} bytes, fewer than "
+                f"data={self.folder}: its text has {len(windows)} windows of {self.context + 1} bytes, fewer than "
                 f"num_train={self.num_train} and num_test={self.num_test} together: lower one of them"
             )
-        return found
+        return windows
 
     def _samples(self, windows: text.Bytes) -> tuple[Tensor, Tensor]:
         """Two views of one tensor."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from paceline.worker.world.collectives import broadcast, sum_
+from paceline.worker.world.collectives import all_reduce_, broadcast
 from paceline.worker.world.join import World
 
 
@@ -19,6 +19,6 @@ def reconcile(model: torch.nn.Module, world: World, *, rule: str) -> None:
         if rule == "mean" and buffer.is_floating_point():
             # a mean in a half format would lose what the ranks differ in
             wide = torch.promote_types(buffer.dtype, torch.float32)
-            buffer.copy_(sum_(buffer.detach().to(wide, copy=True), world).div_(world.size))
+            buffer.copy_(all_reduce_(buffer.detach().to(wide, copy=True), world).div_(world.size))
         else:
             buffer.copy_(broadcast(buffer.detach().clone(), world))

@@ -1,8 +1,8 @@
 """One clock for all ranks: how far the monotonic clock of each machine is from rank 0's. Processes of one machine share theirs.
 
 Asked by small messages there and back, as NTP does it: the answer of the quickest exchange is wrong by at most half its round
-trip. Clocks drift by some milliseconds an hour, so the question is put again at every reckoning, and what lies between two
-answers is interpolated.
+trip. Clocks drift by some milliseconds an hour, so they are measured again whenever times are exchanged, and interpolated between two
+measurements.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from paceline.worker.world.collectives import gather, together
+from paceline.worker.world.collectives import all_gather, together
 from paceline.worker.world.join import World
 
 _EXCHANGES = 12
@@ -40,11 +40,11 @@ class Clocks:
     ) -> None:
         self._world, self._now = world, now
         mine = torch.frombuffer(bytearray(machine or machine_id(world)), dtype=torch.uint8)
-        machines = [bytes(row.tolist()) for row in gather(mine, world)]
+        machines = [bytes(row.tolist()) for row in all_gather(mine, world)]
         self._leader = machines.index(machines[world.rank])
         self._leaders = sorted({machines.index(name) for name in machines} - {0})
         self._points: list[tuple[float, float]] = []  # (this rank's time, how far rank 0 is ahead of it)
-        self.round_trip_s = 0.0  # the quickest seen: an arrival is known to half of it
+        self.round_trip_s = 0.0  # of the quickest exchange: times are right to half of it
         self.ask()
         self.ahead_s = self._ahead(wall)
 
@@ -57,7 +57,7 @@ class Clocks:
         if self.one_machine:
             return 0.0
         days = wall() - float(self.common(np.array([self._now()]))[0])
-        return days - float(gather(torch.tensor([days], dtype=torch.float64), self._world)[0])
+        return days - float(all_gather(torch.tensor([days], dtype=torch.float64), self._world)[0])
 
     def ask(self) -> None:
         """Measure again. The first rank of each machine asks rank 0, one machine after the other; the others learn its answer."""
@@ -70,7 +70,7 @@ class Clocks:
                     offset, trip = self._exchange()
                 elif self._world.rank == 0:
                     self._answer(leader)
-        answers = gather(torch.tensor([offset, trip], dtype=torch.float64), self._world)
+        answers = all_gather(torch.tensor([offset, trip], dtype=torch.float64), self._world)
         self._points = [*self._points[-1:], (self._now(), float(answers[self._leader][0]))]
         self.round_trip_s = max(float(answer[1]) for answer in answers)
 

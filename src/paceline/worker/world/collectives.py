@@ -13,7 +13,8 @@ from paceline.base.errors import RunFailed
 from paceline.worker.world.join import World
 from paceline.worker.world.shared_all_reduce import Gone, Room
 
-# Through memory, where there is some: by a backend such a word takes a millisecond, and its threads take a rank's core meanwhile.
+# A broadcast of at most this many bytes goes through shared memory where there is some: a backend takes a millisecond for it, and
+# its threads take a core from a rank meanwhile.
 _FEW_BYTES = 1 << 14
 
 
@@ -29,7 +30,7 @@ def together() -> Generator[None]:
     try:
         yield
     except RuntimeError as error:
-        # gloo has one type for everything; what it cannot do (a dtype) is our fault, and no peer's.
+        # gloo raises RuntimeError for everything: only these words mean a lost peer. An unknown dtype, say, is our own fault.
         if any(
             word in str(error).lower()
             for word in ("connection", "timed out", "timeout", "closed", "socket", "reset", "broken pipe", "no route")
@@ -38,13 +39,13 @@ def together() -> Generator[None]:
         raise
 
 
-def sum_(tensor: torch.Tensor, world: World) -> torch.Tensor:
-    """Sum over ranks, in place: through memory that they share where that was asked for, else by the backend."""
+def all_reduce_(tensor: torch.Tensor, world: World) -> torch.Tensor:
+    """Sum over ranks, in place: through shared memory if the run uses it (`messages=memory`), else by the backend."""
     if world.size == 1:
         return tensor
     if world.shared_all_reduce is not None and world.shared_all_reduce.takes(tensor):
         with _lost():
-            world.shared_all_reduce.sum_(tensor)
+            world.shared_all_reduce.all_reduce_(tensor)
     else:
         with together():
             dist.all_reduce(tensor)
@@ -54,11 +55,11 @@ def sum_(tensor: torch.Tensor, world: World) -> torch.Tensor:
 
 
 class Exchange:
-    """Messages of one size over and over: whoever writes `own` and says so finds what has to be summed in `messages` after `meet`. What
-    it does in between is time that others need not wait in; the backend takes a message in `meet` only.
+    """An all-reduce in three calls, for messages of one size that are sent every step. Write this rank's message into `own`, call
+    `publish`, do other work if there is any, and call `wait`. Then sum `messages`, and call `release` when they have been read.
 
-    Through memory that is shared these are our own message and the others' slots, in the order of the ranks. Else it is our own alone,
-    which the backend has summed in place.
+    With shared memory `publish` makes the message visible, and `messages` holds one message per rank, in rank order: `own`, and the
+    other ranks' slots. With a backend `publish` does nothing, `wait` runs the all-reduce in place, and `messages` holds `own` only.
     """
 
     def __init__(self, num: int, dtype: torch.dtype, world: World) -> None:
@@ -72,18 +73,19 @@ class Exchange:
             self.messages = [self.own.flat if rank == world.rank else room.flat for rank, room in enumerate(rooms)]
 
     def publish(self) -> bool:
-        """Whether the others have it now."""
+        """Make `own` visible to the other ranks. False with a backend, which sends it in `wait` instead."""
         if self._shared_all_reduce is None:
             return False
-        try:  # by hand: in a step of some hundred microseconds `_lost` would be one of them
+        try:  # not `with _lost()`, which takes a microsecond: a step takes only some hundred
             self._shared_all_reduce.publish(self._message)
         except Gone as error:
             raise PeerLost(error) from error
         return True
 
     def wait(self) -> None:
+        """Return when the messages of all ranks are in `messages`."""
         if self._shared_all_reduce is None:
-            sum_(self.own.flat, self._world)
+            all_reduce_(self.own.flat, self._world)
             return
         try:
             self._shared_all_reduce.wait(self._message)
@@ -92,7 +94,7 @@ class Exchange:
         self._world.sent.add(self._num_bytes)
 
     def release(self) -> None:
-        """All `messages` were read."""
+        """Tell the other ranks that this one has read `messages`: they may write the next ones."""
         if self._shared_all_reduce is not None:
             self._shared_all_reduce.release()
 
@@ -106,14 +108,14 @@ def _lost() -> Generator[None]:
 
 
 def carried(world: World) -> str:
-    """What carried the sums so far, in the words of the setting; "memory" where every one of them went through it."""
+    """What carried the all-reduces so far, as a value of the setting `messages`; "memory" only if all of them went through it."""
     if world.shared_all_reduce is None:
         return "backend"
     return "memory+backend" if world.sent.by_backend else "memory"
 
 
-def gather(tensor: torch.Tensor, world: World) -> list[torch.Tensor]:
-    """The tensors of all ranks, of one shape, in the order of the ranks."""
+def all_gather(tensor: torch.Tensor, world: World) -> list[torch.Tensor]:
+    """The tensors of all ranks, in rank order. All must have the same shape."""
     if world.size == 1:
         return [tensor]
     rows = [torch.empty_like(tensor) for _ in range(world.size)]
@@ -123,7 +125,7 @@ def gather(tensor: torch.Tensor, world: World) -> list[torch.Tensor]:
 
 
 def all_to_all(pieces: list[torch.Tensor], shapes: list[tuple[int, int]], world: World) -> list[torch.Tensor]:
-    """To each rank its piece, from each rank the one that is for us. Everybody knows all sizes: `shapes` is what comes."""
+    """Send `pieces[i]` to rank i, and return what each rank sent to this one. `shapes`: those of the tensors that arrive."""
     if world.size == 1:
         return pieces
     dtype, device, each = pieces[0].dtype, pieces[0].device, pieces[0].element_size()
@@ -139,13 +141,13 @@ def all_to_all(pieces: list[torch.Tensor], shapes: list[tuple[int, int]], world:
 
 
 def broadcast(tensor: torch.Tensor, world: World, *, src: int = 0) -> torch.Tensor:
-    """One rank's values on every rank, in place; rank 0's unless said otherwise."""
+    """Copy the values of rank `src` to every rank, in place."""
     if world.size > 1:
         flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)  # as bytes: gloo does not know every dtype
         if world.shared_all_reduce is not None and tensor.device.type == "cpu" and flat.numel() <= _FEW_BYTES:
-            message = flat.float() * (world.rank == src)  # a sum of one rank's bytes and of nothing
+            message = flat.float() * (world.rank == src)  # the other ranks add zeros, so the sum is the bytes of `src`
             with _lost():
-                world.shared_all_reduce.sum_(message)
+                world.shared_all_reduce.all_reduce_(message)
             flat = message.to(torch.uint8)
         else:
             with together():
@@ -166,8 +168,8 @@ def broadcast_json(value: object, world: World) -> object:
     return json.loads(bytes(broadcast(room, world).tolist()))
 
 
-def largest(values: list[float], world: World) -> list[float]:
-    """Of each, over all ranks."""
+def all_reduce_max(values: list[float], world: World) -> list[float]:
+    """The maximum of each value over all ranks."""
     if world.size == 1:
         return values
     row = torch.tensor(values, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Each launcher's dialect of "who am I", translated once. Their only reader, and their only writer where a library insists."""
+"""The environment variables by which each launcher tells a process its rank. Only this file reads or writes them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Meeting:
     head: str
     port: int
     machine: int
-    key: str  # of the spec: what strangers at the port do not know
+    key: str  # the hash of the spec: a connection without it is not of this run
     within_s: float
 
 
@@ -69,14 +69,14 @@ def identify(variables: Mapping[str, str] | None = None) -> Identity:
             except ValueError:
                 raise RunFailed(f"the launcher's {', '.join(names)} are not numbers", kind="launch") from None
             return Identity(rank, world_size, local_rank, dialect, host, has_agent=names is _AGENT)
-    if dialect == "accelerate":  # of one process it says nothing: that is a world of one, asked for or not
+    if dialect == "accelerate":  # it sets no variables for a single process
         return Identity(0, 1, 0, dialect, host)
     wanted = " or ".join("/".join(names) for names in _DIALECTS[dialect])
     raise RunFailed(f"{dialect} told this process neither rank nor world size ({wanted} are not set)", kind="launch")
 
 
 def meeting(variables: Mapping[str, str] | None = None) -> Meeting | None:
-    """None where the run has one machine: then nobody has to be found."""
+    """None if the run has one machine: there is no other to connect to."""
     told = os.environ if variables is None else variables
     head, port = told.get("PACELINE_HEAD", ""), told.get("PACELINE_PORT", "")
     machine = told.get("PACELINE_MACHINE") or told.get("SLURM_NODEID", "")
@@ -111,7 +111,8 @@ def announce(identity: Identity, *, local_world_size: int, on_cpu: bool) -> None
         RANK=str(identity.rank), WORLD_SIZE=str(identity.world_size), LOCAL_RANK=str(identity.local_rank),
         LOCAL_WORLD_SIZE=str(local_world_size),
     )  # fmt: skip
-    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")  # asked for, never used: the process group is there already
+    # accelerate wants it but never uses it: the process group exists already
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     if on_cpu:
         os.environ["ACCELERATE_USE_CPU"] = "true"
 
@@ -122,7 +123,7 @@ def variables() -> dict[str, str]:
 
 
 def become(variables: Mapping[str, str]) -> None:
-    """In a process that was forked and not started: these variables and no others, as a started one would have them."""
+    """In a forked process: replace the environment by these variables, as a started process would have them."""
     os.environ.clear()
     os.environ.update(variables)
 

@@ -28,10 +28,10 @@ _BACKENDS = {"gloo": "gloo", "mpi": "mpi4py", "nccl": "cpu:gloo,cuda:nccl"}
 
 @dataclass(slots=True)
 class Sent:
-    """How many messages to all ranks this rank has taken part in: a world that says nothing trains several models.
+    """Counts the collectives this rank took part in: ranks that send each other nothing train several models.
 
-    `bytes` is what it gave to them: its own part of each, however often a backend then sends it on. `by_backend`: the sums among
-    them that went through the backend.
+    `bytes`: this rank's own part of each message, however often a backend then sends it on. `by_backend`: the all-reduces that went
+    through the backend.
     """
 
     num: int = 0
@@ -51,7 +51,7 @@ class World:
     host: str
     device: torch.device
     backend: str
-    library: dict[str, str] = field(default_factory=dict[str, str])  # of MPI: which one, through what
+    library: dict[str, str] = field(default_factory=dict[str, str])  # the MPI library and its transport
     pulse: Pulse | None = None
     sent: Sent = field(default_factory=Sent)
     shared_all_reduce: SharedAllReduce | None = None  # where messages=memory
@@ -114,10 +114,10 @@ def join(identity: Identity, spec: Spec, run: RunDir, on_loss: OnLoss) -> World:
 def _check_places(store: Any, identity: Identity, spec: Spec) -> None:
     """asked == got: a launcher may put all ranks on one machine and call it two."""
     store.set(f"paceline/host/{identity.rank}", identity.host)
-    found = Counter(store.get(f"paceline/host/{rank}").decode() for rank in range(identity.world_size))
+    ranks_per_host = Counter(store.get(f"paceline/host/{rank}").decode() for rank in range(identity.world_size))
     machines, processes = spec.topology.machines, spec.topology.processes
-    if sorted(found.values()) != [processes] * machines:
-        seen = ", ".join(f"{num} on {host}" for host, num in sorted(found.items()))
+    if sorted(ranks_per_host.values()) != [processes] * machines:
+        seen = ", ".join(f"{num} on {host}" for host, num in sorted(ranks_per_host.items()))
         raise RunFailed(
             f"asked for {machines} machines with {processes} processes each (on={spec.on}), but {identity.dialect} put the ranks "
             f"elsewhere: {seen}; nothing was trained",
@@ -136,7 +136,7 @@ def _device(identity: Identity, spec: Spec) -> torch.device:
 
 
 def _store(identity: Identity, run: RunDir, where: Meeting | None, timeout: timedelta) -> Any:
-    """Where the ranks leave each other word. torch's agent has one; ranks of one machine meet at a file, which needs no port."""
+    """The store through which the ranks find each other: that of torch's agent, or for one machine a file, which needs no port."""
     if identity.has_agent:
         store, _, _ = next(dist.rendezvous("env://", identity.rank, identity.world_size, timeout=timeout))  # pyright: ignore[reportPrivateImportUsage]
         return store
@@ -149,9 +149,9 @@ def _store(identity: Identity, run: RunDir, where: Meeting | None, timeout: time
 
 
 def _backend(device: torch.device) -> str:
-    """Read back from the group: what carries tensors of this device, in our word for it."""
-    found = dict(pair.split(":") for pair in str(dist.get_backend_config()).split(",") if ":" in pair)
-    name = found.get(device.type, dist.get_backend())
+    """The backend that carries tensors of this device, read back from the process group, by the name our setting has for it."""
+    backends = dict(pair.split(":") for pair in str(dist.get_backend_config()).split(",") if ":" in pair)
+    name = backends.get(device.type, dist.get_backend())
     return next((ours for ours, torchs in _BACKENDS.items() if torchs == name), name)
 
 

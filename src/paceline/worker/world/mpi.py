@@ -108,7 +108,7 @@ def _create(opts: Any, _: object) -> MPIGroup:
     world, ranks = MPI.COMM_WORLD, list(opts.global_ranks_in_group)
     if (max(ranks) >= world.Get_size()) if ranks else (opts.group_size != world.Get_size()):
         raise RunFailed(f"a group of {opts.group_size} ranks, in an MPI world of {world.Get_size()}", kind="mismatch")
-    # One of its own for every group: what the user sends over COMM_WORLD cannot be mixed up with it.
+    # Every group has its own communicator, so that the user's messages over COMM_WORLD cannot mix with ours.
     comm = world.Create_group(world.Get_group().Incl(ranks)) if ranks else world.Dup()
     comm.Set_errhandler(MPI.ERRORS_RETURN)  # an exception with a traceback, where MPI would print and abort
     if (comm.Get_rank(), comm.Get_size()) != (opts.group_rank, opts.group_size):

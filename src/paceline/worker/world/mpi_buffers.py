@@ -72,7 +72,7 @@ class Block:
         self.flat = tensors[0] if self.own else torch.empty(sum(t.numel() for t in tensors), dtype=dtype)
 
     def load(self) -> Block:
-        """Copy in. Not before the operation's turn has come: the one before it may still be writing to these tensors."""
+        """Copy the tensors in. Called when the operations before this one are over: they may still write to these tensors."""
         if not self.own:
             for place, tensor in self._places():
                 place.copy_(tensor)
@@ -84,7 +84,7 @@ class Block:
                 tensor.copy_(place)
 
     def apart_from(self, other: Block) -> Block:
-        """MPI may not read where it writes, and torch allows it (an all-gather whose input is its place in the output)."""
+        """Copies a block that overlaps `other`: torch allows it (an all-gather whose input is a slice of the output), MPI does not."""
         if self.flat.untyped_storage().data_ptr() == other.flat.untyped_storage().data_ptr():
             self.flat = self.flat.clone(memory_format=torch.contiguous_format)
         return self

@@ -37,9 +37,9 @@ class Lane:
         self._thread: threading.Thread | None = None
 
     def do(self, task: Task, *, waits: bool) -> Work:
-        """Run `task` when its turn has come; `waits` says that the caller will do nothing before it is over."""
+        """Run `task` after those asked for before it. `waits`: the caller will do nothing until it is over."""
         if threading.current_thread() is self._thread:
-            # It would wait for itself; run at once instead, it would overtake, and only on the ranks that are late.
+            # Queued, it would wait for itself. Run at once, it would overtake the queue, and only on the ranks that are late.
             raise RuntimeError(
                 "a collective was started inside another one's callback: the mpi backend cannot order them"
             )
@@ -63,7 +63,7 @@ class Lane:
 
     def _start(self) -> None:
         if self._thread is None:
-            # A daemon, and closed by atexit: Python waits for other threads before atexit runs, and so for ever.
+            # A daemon that atexit closes: Python waits for other threads before it runs atexit, so it would wait for ever.
             self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
             self._thread.start()
             atexit.register(self.close)
@@ -77,7 +77,7 @@ class Lane:
             except BaseException:
                 _give_up()
             done.set_result(result)  # callbacks run here, in order
-            del item, task, done, result  # they hold tensors, and the next operation may be long in coming
+            del item, task, done, result  # frees their tensors: the next operation may come much later
 
 
 def _give_up() -> NoReturn:
@@ -88,7 +88,7 @@ def _give_up() -> NoReturn:
         traceback.print_exc()
     finally:
         MPI.COMM_WORLD.Abort(1)
-        os._exit(1)  # MPICH comes back from it for a moment
+        os._exit(1)  # MPICH's Abort may return for a moment
 
 
 class Letter(Work):

@@ -19,7 +19,7 @@ _FIXED, _COLLAPSE = 0x10, 25  # of Linux; Python has no names for them
 
 
 def mapped(handle: int, nbytes: int, *, populate: bool = False) -> memoryview:
-    """To read and write, shared with whoever maps the same file. Given back when nobody has the view any more."""
+    """Map a file to read and write, shared with all who map the same file. It is unmapped when the last view of it is gone."""
     room = _mmap(None, nbytes + HUGE, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
     start = -(-room // HUGE) * HUGE
     flags = mmap.MAP_SHARED | _FIXED | (mmap.MAP_POPULATE if populate else 0)
@@ -29,17 +29,17 @@ def mapped(handle: int, nbytes: int, *, populate: bool = False) -> memoryview:
         _give_back(room, nbytes + HUGE)
         raise
     memory = (ctypes.c_ubyte * nbytes).from_address(start)
-    # not at exit: tensors in it may live as long as the process
+    # do not unmap at exit: tensors in it may live as long as the process
     weakref.finalize(memory, _give_back, room, nbytes + HUGE).atexit = False
     return memoryview(memory).cast("B")
 
 
 def lay_in_huge(view: memoryview) -> int:
-    """Before it is filled: what is there would be copied. It is a wish: a kernel that does not know it, or has no such pages left,
-    leaves all as it is. 0, or the number of its reason."""
+    """Ask the kernel for huge pages; to be called before the memory is filled, because what is there would be copied. A kernel that
+    does not know the request, or has no such pages left, changes nothing. Returns 0, or the errno of the refusal."""
     num = len(view) // HUGE
     for page in range(num):
-        view[page * HUGE] = view[page * HUGE]  # where nothing is, there is nothing to lay elsewhere
+        view[page * HUGE] = view[page * HUGE]  # touch each page: only pages that exist can be collapsed into huge ones
     if not num:
         return 0
     start = ctypes.addressof(ctypes.c_ubyte.from_buffer(view))
@@ -48,11 +48,11 @@ def lay_in_huge(view: memoryview) -> int:
 
 
 def _mmap(address: int | None, nbytes: int, protection: int, flags: int, handle: int) -> int:
-    found = _libc().mmap(address, nbytes, protection, flags, handle, 0)
-    if found == ctypes.c_void_p(-1).value:
+    start = _libc().mmap(address, nbytes, protection, flags, handle, 0)
+    if start == ctypes.c_void_p(-1).value:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-    return found
+    return start
 
 
 def _give_back(start: int, nbytes: int) -> None:
@@ -61,8 +61,8 @@ def _give_back(start: int, nbytes: int) -> None:
 
 @functools.cache
 def _libc() -> Any:
-    found = ctypes.CDLL(None, use_errno=True)
+    libc = ctypes.CDLL(None, use_errno=True)
     pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    found.mmap.argtypes, found.mmap.restype = (pointer, size, number, number, number, ctypes.c_int64), pointer
-    found.munmap.argtypes, found.madvise.argtypes = (pointer, size), (pointer, size, number)
-    return found
+    libc.mmap.argtypes, libc.mmap.restype = (pointer, size, number, number, number, ctypes.c_int64), pointer
+    libc.munmap.argtypes, libc.madvise.argtypes = (pointer, size), (pointer, size, number)
+    return libc

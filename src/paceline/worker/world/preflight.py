@@ -25,7 +25,7 @@ from paceline.worker.world.reach import connect, listen
 
 Clock = Callable[[], float]  # the time of day
 
-CLOCK_S = 2.0  # events of all machines are laid side by side by their clocks
+CLOCK_S = 2.0  # seconds: events of all machines are ordered by their clocks
 _MOST_BYTES = 1 << 16
 
 
@@ -148,8 +148,8 @@ def _lead(run: RunDir, meeting: Meeting, clock: Clock) -> None:
             except TimeoutError:
                 break
             stack.enter_context(line)
-            if (heard := _hear(line, spec, peer[0], seconds=max(0.1, min(5.0, deadline - clock())))) is not None:
-                others.append((heard, clock()))
+            if (theirs := _hear(line, spec, peer[0], seconds=max(0.1, min(5.0, deadline - clock())))) is not None:
+                others.append((theirs, clock()))
                 lines.append(line)
         mine = replace(mine, address=address)
         wrong += agree(mine, others, num_machines=num, waited_s=spec.meet_within, port=meeting.port)
@@ -165,7 +165,7 @@ def _conclude(run: RunDir, wrong: list[str], reports: list[Report], meeting: Mee
     remove_file(_secret_path(run))
     if wrong:
         raise RunFailed("; ".join(wrong), kind="launch")
-    machines = [{k: v for k, v in asdict(found).items() if k not in ("secret", "writable")} for found in reports]
+    machines = [{k: v for k, v in asdict(report).items() if k not in ("secret", "writable")} for report in reports]
     write_json(run.machines, {"schema": 1, "head": meeting.head, "port": meeting.port, "machines": machines})
 
 
@@ -180,13 +180,13 @@ def _hear(line: socket.socket, spec: Spec, peer: str, *, seconds: float) -> Repo
 
 
 def _line(line: socket.socket) -> bytes:
-    found = bytearray()
-    while not found.endswith(b"\n") and len(found) < _MOST_BYTES:
+    received = bytearray()
+    while not received.endswith(b"\n") and len(received) < _MOST_BYTES:
         piece = line.recv(4096)
         if not piece:
             break
-        found += piece
-    return bytes(found)
+        received += piece
+    return bytes(received)
 
 
 def _follow(run: RunDir, meeting: Meeting, clock: Clock) -> None:
@@ -195,7 +195,7 @@ def _follow(run: RunDir, meeting: Meeting, clock: Clock) -> None:
     with connect(meeting.head, meeting.port, seconds=meeting.within_s) as line:
         mine = replace(
             mine, secret=_secret(run), clock=clock()
-        )  # the clock last: what came before it is no difference of clocks
+        )  # read the clock last: the time before it would count as a difference of clocks
         said = {"key": meeting.key, "report": asdict(mine)}
         line.sendall(json.dumps(said).encode() + b"\n")
         line.settimeout(meeting.within_s + 2.0)

@@ -90,9 +90,9 @@ class Pulse:
     def _listen(self, line: socket.socket, rank: int, host: str) -> None:
         with line:
             try:
-                heard = line.recv(16)
+                received = line.recv(16)
             except ConnectionResetError:
-                heard = b""
+                received = b""
             except OSError as error:
                 if not self._closing.is_set():
                     me = self._identity
@@ -102,7 +102,7 @@ class Pulse:
                         f"for {SILENCE_S} s): a machine or its link is down",
                     )
                 return
-            if heard != _GOODBYE and not self._closing.is_set():
+            if received != _GOODBYE and not self._closing.is_set():
                 self._on_loss("peer", f"rank {rank} on {host} went away without a word")
 
     def close(self) -> None:

@@ -13,20 +13,20 @@ from paceline.base.errors import RunFailed
 
 def resolve(name: str, *, seconds: float) -> str:
     """The IPv4 address of a name. Name servers that do not answer may take half a minute to fail: we wait `seconds`."""
-    found: list[str] = []
+    addresses: list[str] = []
     why: list[str] = []
 
     def look() -> None:
         try:
-            found.append(str(socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]))
+            addresses.append(str(socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0]))
         except OSError as error:
             why.append(error.strerror or str(error))
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
     thread.join(seconds)
-    if found:
-        return found[0]
+    if addresses:
+        return addresses[0]
     raise RunFailed(
         f"{socket.gethostname()} cannot resolve the head machine's name {name!r} ({why[0] if why else f'no answer in {seconds:g} s'}): "
         "give head= an address or a name that all machines know",

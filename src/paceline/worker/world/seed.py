@@ -33,7 +33,7 @@ def fresh() -> None:
 
 @contextlib.contextmanager
 def kept(device: torch.device) -> Generator[None]:
-    """What is drawn inside leaves the streams as they were: for a look at the model that is no part of the training."""
+    """Restores the random streams after the block: for a look at the model that must not change the training."""
     plain, of_numpy = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         try:

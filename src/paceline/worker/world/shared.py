@@ -15,7 +15,7 @@ from pathlib import Path
 from paceline.base.errors import RunFailed
 from paceline.worker.world.pages import lay_in_huge, mapped
 
-HEAD = 64  # bytes before what is shared: the mark by which a finder knows that it found the right memory
+HEAD = 64  # bytes before the shared data; they hold the mark that tells the right memory from another
 _MARK = 8
 
 
@@ -33,7 +33,7 @@ class Address:
 
 
 class Shared:
-    """`view` is the memory, behind the head. `close_door` when all have found it: then our own handle goes."""
+    """`view` is the memory after its head. Call `close_door` when all ranks have mapped it: it closes our file handle."""
 
     def __init__(self, handle: int, address: Address, *, populate: bool = False) -> None:
         self._handle: int | None = handle
@@ -51,7 +51,7 @@ class Shared:
 
 
 def make(nbytes: int, *, huge: bool = False) -> Shared:
-    """New memory, full of zeros; pages are taken when they are first written, or at once where they are to be huge."""
+    """New memory, full of zeros. Its pages are allocated when they are first written, huge ones at once."""
     if sys.platform != "linux":
         raise RunFailed(f"memory between ranks is shared on Linux only, and this is {sys.platform}", kind="mismatch")
     try:
@@ -69,7 +69,7 @@ def make(nbytes: int, *, huge: bool = False) -> Shared:
 
 
 def find(address: Address, *, populate: bool = False) -> Shared | None:
-    """The memory another rank made; None where the kernel shows us no such thing (other process numbers than that rank's)."""
+    """The memory another rank made. None where the kernel does not show it to us (the ranks are in different PID namespaces)."""
     try:
         handle = os.open(f"/proc/{address.pid}/fd/{address.handle}", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -77,15 +77,15 @@ def find(address: Address, *, populate: bool = False) -> Shared | None:
     try:
         if os.fstat(handle).st_size != HEAD + address.nbytes:
             return None
-        found = Shared(os.dup(handle), address, populate=populate)
+        shared = Shared(os.dup(handle), address, populate=populate)
     except OSError:  # a device, a folder: some other process has that number here
         return None
     finally:
         os.close(handle)
-    if found.memory[:_MARK] != address.mark.to_bytes(_MARK, "little"):
-        found.close_door()
+    if shared.memory[:_MARK] != address.mark.to_bytes(_MARK, "little"):
+        shared.close_door()
         return None
-    return found
+    return shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Peer:
 
     @property
     def gone(self) -> bool:
-        """Over, or a zombie that nobody has asked for yet."""
+        """Whether the process has ended; a zombie counts as ended."""
         fields = _stat(self.pid)
         return not fields or fields[0] in "ZX" or int(fields[19]) != self.began
 

@@ -20,13 +20,13 @@ from paceline.worker.world.shared import Address, Peer, find, make, this_process
 
 SLOT_BYTES = 1 << 20  # longer messages go in pieces
 PART_BYTES = 1 << 18  # longer pieces are summed in parts, one by each rank
-_SPIN_US = 100  # waiting awake, where every rank has a core: longer than ranks that compute alike are apart
-_SLICE_US = 100_000  # then back to Python, for signals, peers that died and the time limit
+_SPIN_US = 100  # busy-wait if every rank has a core: equal ranks arrive within this time
+_SLICE_US = 100_000  # then return to Python, to handle signals, dead peers and the time limit
 _DONE, _DIFFERENT = 0, 2
 _WIDTHS = {torch.float32: 4, torch.float64: 8}
 Message = tuple[
     int, int, int, int, int, int
-]  # as reduce.cpp takes it: layout, state, where, how many bytes, how wide, for how long
+]  # arguments of reduce.cpp: layout, state, address, bytes, bytes per element, microseconds to wait
 
 
 class _Layout(ctypes.Structure):
@@ -48,8 +48,8 @@ class _State(ctypes.Structure):
 
 
 class Room:
-    """Numbers in some memory, as tensors: whole, or cut into pieces that lie one behind the other. Each has a storage of its own as far
-    as torch knows, so that torch's compiler does not look for what they have in common: there is nothing."""
+    """A buffer as tensors: one flat tensor, or pieces that follow each other. torch sees a storage of its own for each piece, so its
+    compiler does not look for aliasing, of which there is none."""
 
     def __init__(self, memory: Any, dtype: torch.dtype) -> None:
         self._memory, self._dtype = memory, dtype
@@ -64,23 +64,23 @@ class Room:
 
 
 class Gone(RuntimeError):
-    """A peer that did not come, in words that `collectives.together` takes for what they are: a lost connection."""
+    """Another rank died or did not come in time. Its message reads like a lost connection, so that `collectives.together` knows it."""
 
 
 class SharedAllReduce:
-    """One of a rank's life. `num` is how many sums went through it; the first is made here, of ones, and must come out right.
+    """A rank makes one and keeps it until it ends. `num` counts the sums; the first, of ones, is made here as a check.
 
-    Whoever can read the others' slots by itself (a compiled step) needs no sum: `publish()`, `wait()`, read, `release()`.
+    A compiled step, which can read the other ranks' slots itself, needs no sum: `publish()`, `wait()`, read the slots, `release()`.
     """
 
     def __init__(self, store: Any, *, rank: int, size: int, threads: int, timeout_s: float) -> None:
-        found = library("reduce")
+        kernels = library("reduce")
         pointer, number, wide = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
         self._sum, self._publish, self._wait, self._release = (
-            found.reduce_sum,
-            found.reduce_publish,
-            found.reduce_wait,
-            found.reduce_release,
+            kernels.reduce_sum,
+            kernels.reduce_publish,
+            kernels.reduce_wait,
+            kernels.reduce_release,
         )
         self._sum.argtypes = self._publish.argtypes = self._wait.argtypes = (
             pointer,
@@ -91,11 +91,11 @@ class SharedAllReduce:
             wide,
         )
         self._release.argtypes, self._release.restype = (pointer, pointer), None
-        found.reduce_bytes.argtypes, found.reduce_bytes.restype = (number, wide), wide
-        found.reduce_slot.argtypes, found.reduce_slot.restype = (number, number, wide), wide
-        self._slots = [found.reduce_slot(other, size, SLOT_BYTES) for other in range(size)]
+        kernels.reduce_bytes.argtypes, kernels.reduce_bytes.restype = (number, wide), wide
+        kernels.reduce_slot.argtypes, kernels.reduce_slot.restype = (number, number, wide), wide
+        self._slots = [kernels.reduce_slot(other, size, SLOT_BYTES) for other in range(size)]
         self._rank, self._timeout_s, self.num = rank, timeout_s, 0
-        self._memory = _join(store, rank, nbytes=found.reduce_bytes(size, SLOT_BYTES))
+        self._memory = _join(store, rank, nbytes=kernels.reduce_bytes(size, SLOT_BYTES))
         self._peers, cores = _peers(store, rank, size)
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._memory.view))
         spin = _SPIN_US if size * threads <= cores else 0
@@ -103,13 +103,13 @@ class SharedAllReduce:
         self._state = _State()
         self._at = ctypes.addressof(self._layout), ctypes.addressof(self._state)
         ones = torch.ones(3)
-        self.sum_(ones)
+        self.all_reduce_(ones)
         if ones.tolist() != [size] * 3:
             raise RunFailed(
                 f"messages=memory: {size} ranks summed ones through memory and got {ones.tolist()}: use messages=backend",
                 kind="mismatch",
             )
-        self._memory.close_door()  # all have found it
+        self._memory.close_door()  # all ranks have mapped it
 
     @staticmethod
     def takes(tensor: torch.Tensor) -> bool:
@@ -118,30 +118,31 @@ class SharedAllReduce:
     def message(self, tensor: torch.Tensor) -> Message:
         return (*self._at, tensor.data_ptr(), tensor.nbytes, _WIDTHS[tensor.dtype], _SLICE_US)
 
-    def sum_(self, tensor: torch.Tensor) -> None:
-        """Over all ranks, in place; a tensor that it `takes`."""
+    def all_reduce_(self, tensor: torch.Tensor) -> None:
+        """Sum over all ranks, in place. `takes(tensor)` must be true."""
         if tensor.numel():
             self._until(self._sum, self.message(tensor))
         self.num += 1
 
     def rooms(self, num: int, dtype: torch.dtype) -> list[Room] | None:
-        """The slots of all ranks, for a message of this size; None where it is summed in parts: then slots change while it is read."""
+        """The slots of all ranks for a message of this size. None if it is so large that it is sent in parts, one after the other
+        through the same slot."""
         width = _WIDTHS.get(dtype)
         if width is None or num * width > PART_BYTES:
             return None
         return [Room(self._memory.view[start : start + num * width], dtype) for start in self._slots]
 
     def publish(self, message: Message) -> None:
-        """It is in my slot; there is time for other things until the others' are needed."""
+        """Put the message into this rank's slot, for the others to read. This rank may do other work before it calls `wait`."""
         self._until(self._publish, message)
 
     def wait(self, message: Message) -> None:
-        """When this comes back, everybody's is in its slot, as mine is."""
+        """Return when the messages of all ranks are in their slots."""
         self._until(self._wait, message)
         self.num += 1
 
     def release(self) -> None:
-        """I have read them all."""
+        """This rank has read all slots: the others may write into theirs again."""
         self._release(*self._at)
 
     def _until(self, call: Callable[..., int], message: Message) -> None:
@@ -156,7 +157,7 @@ class SharedAllReduce:
                 )
             waited += 1
             gone = [rank for rank, peer in self._peers.items() if peer.gone]
-            # What it published before it went may be all we wait for: one more look.
+            # A peer may have published its message before it ended, so look once more.
             if (got := call(*message)) == _DONE:
                 return
             if gone and got != _DIFFERENT:
@@ -171,24 +172,24 @@ def _words(tag: int) -> str:
 
 
 def _join(store: Any, rank: int, *, nbytes: int) -> Any:
-    """Rank 0 makes it and leaves word where; the others find it."""
+    """The shared memory: rank 0 makes it and writes its address into the store, the others map it."""
     if rank == 0:
         made = make(nbytes)
         store.set("paceline/all_reduce", ",".join(map(str, made.address.row())))
         return made
     address = Address(*map(int, store.get("paceline/all_reduce").decode().split(",")))
-    found = find(address)
-    if found is None or address.nbytes != nbytes:
+    shared = find(address)
+    if shared is None or address.nbytes != nbytes:
         raise RunFailed(
             f"messages=memory: rank {rank} cannot see the memory of rank 0 (process {address.pid}), because they do not share one "
             "list of processes: use messages=backend",
             kind="mismatch",
         )
-    return found
+    return shared
 
 
 def _peers(store: Any, rank: int, size: int) -> tuple[dict[int, Peer], int]:
-    """The other processes, and how many cores all of us may use together: each may be bound to some of its own."""
+    """The other ranks' processes, and the number of cores that all ranks may use together: each may be bound to some of them."""
     me, mine = this_process(), os.sched_getaffinity(0)
     store.set(f"paceline/process/{rank}", ",".join(map(str, (me.pid, me.began, *mine))))
     rows = [[int(word) for word in store.get(f"paceline/process/{other}").decode().split(",")] for other in range(size)]

@@ -36,8 +36,8 @@ def test_every_second_is_in_exactly_one_part(watch: Stopwatch) -> None:
 def test_a_stay_in_communication_is_a_spell(watch: Stopwatch) -> None:
     for part in (COMMUNICATION, "optimizer", COMMUNICATION, "data"):
         watch.switch(part)
-    came, listened, left = map(list, watch.collective_times.take())
-    assert came == listened == [1.0, 7.0] and left == [3.0, 15.0]
+    came, wait_began, left = map(list, watch.collective_times.take())
+    assert came == wait_began == [1.0, 7.0] and left == [3.0, 15.0]
     assert len(watch.collective_times) == 0, "they are taken once"
 
 
@@ -46,9 +46,9 @@ def test_who_has_said_all_it_has_to_say_has_come(watch: Stopwatch) -> None:
     watch.arrived()
     for part in ("step", COMMUNICATION, "step", COMMUNICATION, "data"):
         watch.switch(part)
-    came, listened, left = map(list, watch.collective_times.take())
-    assert listened[0] > came[0] and listened[1] == came[1]
-    assert watch.parts[COMMUNICATION] == sum(left) - sum(listened)
+    came, wait_began, left = map(list, watch.collective_times.take())
+    assert wait_began[0] > came[0] and wait_began[1] == came[1]
+    assert watch.parts[COMMUNICATION] == sum(left) - sum(wait_began)
 
 
 def test_who_listens_hears_both_parts(watch: Stopwatch) -> None:

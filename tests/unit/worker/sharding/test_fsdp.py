@@ -27,7 +27,7 @@ def halves(flags: list[float], *, takes_unused: bool) -> fsdp.Fsdp:
 
 def test_a_torch_that_leaves_gradients_out_does_not_train_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
     alone: Any = lambda tensor, world: tensor  # noqa: E731
-    monkeypatch.setattr(fsdp, "sum_", alone)
+    monkeypatch.setattr(fsdp, "all_reduce_", alone)
     with pytest.raises(
         RunFailed, match=r"some ranks used a layer in this step that others did not.*torch 2.13 or newer"
     ) as said:
