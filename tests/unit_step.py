@@ -17,8 +17,14 @@ import torch._dynamo
 from made_step import WORLD
 from paceline.worker.assemble import Parts
 from paceline.worker.measure.compiles import Compiles
+from paceline.worker.measure.tally import Tally
 from paceline.worker.step.captured import CapturedStep
 from paceline.worker.step.compiled import CompiledStep
+from paceline.worker.step.eager import EagerStep
+from paceline.worker.step.executor import StepParts
+from paceline.worker.step.input import StepInput
+from paceline.worker.step.model_graph import ModelGraphStep
+from paceline.worker.step.profiled import ProfiledStep
 from paceline.worker.transform.graph import Compiler
 
 
@@ -59,6 +65,25 @@ class OnHost(CapturedStep):
             body()
 
         return SimpleNamespace(replay=replay)
+
+
+class OfTheModel(ModelGraphStep):
+    """The model as a compiled graph."""
+
+    def __init__(self, parts: StepParts, compiles: Compiles) -> None:
+        super().__init__(parts, compiles, Warm())
+
+
+class UnderAProfiler(EagerStep):
+    """The profiled step, where the loop would call another: it tallies nothing."""
+
+    def __init__(self, parts: StepParts, compiles: Compiles) -> None:
+        super().__init__(parts)
+
+    def __call__(self, step_input: StepInput, tally: Tally) -> None:
+        step = ProfiledStep(self.parts, training=True)
+        for batch, num, _ in step_input:
+            step(batch, num, self.watch)
 
 
 def quick_step(kind: Any) -> Any:
