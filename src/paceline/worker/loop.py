@@ -70,14 +70,14 @@ def steps(parts: Parts, pieces: list[Piece], progress: Progress) -> Iterator[int
     samples = Samples(parts.train, task, parts.watch, parts.world.device, seed=spec.seed, accumulate=spec.accumulate)
     with users_code(task.name, task.source):
         rest = pieces[position.in_epoch :]
-        for piece, step_input in zip(rest, samples.steps(rest, epoch=position.epoch), strict=True):
+        for step_input in samples.steps(rest, epoch=position.epoch):
             with parts.traffic:
                 if parts.memory.looks:
                     with parts.memory:
                         parts.step(step_input, progress.window)
                 else:
                     parts.step(step_input, progress.window)
-            yield piece.num_global
+            yield step_input.num_global
 
 
 def _is_last(spec: Spec, epoch: int, done: int) -> bool:

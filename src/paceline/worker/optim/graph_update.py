@@ -160,7 +160,7 @@ class GraphUpdate:
         """Called before each step: writes rates that changed into their tensors, and computes the scalars of the
         host."""
         rate = self._rates.current
-        if rate is not None and rate != self._last:
+        if rate is not self._last and rate is not None:
             for group in self._groups:
                 group.rate.fill(rate)
             self._last = rate

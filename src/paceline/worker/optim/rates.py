@@ -37,7 +37,7 @@ class Rates:
 
     def set(self, iteration: int) -> None:
         rate = self._schedule(iteration)
-        if rate == self.current:
+        if rate is self.current or rate == self.current:  # where nothing moves it is the same object in every step
             return
         for group, factor in zip(self._groups, self.factors, strict=True):
             if isinstance(group["lr"], torch.Tensor):  # a captured step reads it from there

@@ -24,13 +24,11 @@ class SamplePosition:
 
 class StepInput:
     """The micro-batches of one step, each fetched when it is asked for, which is timed as `data`. `position` is there where the
-    data lies on the device as tensors. `num_global`: the samples of all ranks in this step, where there is more than one."""
+    data lies on the device as tensors. `num_global`: the samples of all ranks in this step."""
 
     __slots__ = ("micro", "num_global", "position")
 
-    def __init__(
-        self, micro: Iterator[Micro], position: SamplePosition | None = None, num_global: int | None = None
-    ) -> None:
+    def __init__(self, micro: Iterator[Micro], position: SamplePosition | None = None, num_global: int = 0) -> None:
         self.micro, self.position, self.num_global = micro, position, num_global
 
     def __iter__(self) -> Iterator[Micro]:
