@@ -15,7 +15,7 @@ import torch
 from paceline.base.errors import RunFailed
 from paceline.worker.optim.own import traced_step
 from paceline.worker.optim.rates import RateInTensors, Rates
-from paceline.worker.optim.rule import Formula, Group, HostNumbers, Tensors, UpdateRule
+from paceline.worker.optim.rule import Formula, Group, HostNumbers, Tensors, UpdateRule, step_counters
 from paceline.worker.optim.schedule import Rate
 from paceline.worker.optim.table import rule_of
 
@@ -35,10 +35,9 @@ class _Group:
     def state(self) -> dict[str, Tensors]:
         """The optimizer's own state, which its first step has made. Step counters are moved to the device of the
         weights; they are fp64 where those are."""
-        for state, weight in zip(self.states, self.parameters, strict=True):
-            if isinstance(state.get("step"), torch.Tensor) or (self.rule is not None and "step" in state):
-                dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
-                state["step"] = torch.as_tensor(state["step"]).to(device=weight.device, dtype=dtype)
+        first = self.states[0].get("step")
+        if first is not None and (self.rule is not None or isinstance(first, torch.Tensor)):
+            step_counters(self.states, self.parameters)
         names = [name for name, value in self.states[0].items() if isinstance(value, torch.Tensor)]
         self.known = {name: [state[name] for state in self.states] for name in names}
         return self.known
@@ -176,8 +175,3 @@ class GraphUpdate:
         self._is_read, self._last = False, None
         for group in self._groups:
             group.keep_known()
-
-
-def total_norm(gradients: Tensors) -> torch.Tensor:
-    """As the eager step takes it."""
-    return torch.nn.utils.get_total_norm(gradients)

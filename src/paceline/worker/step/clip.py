@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import torch
 
-from paceline.worker.optim.graph_update import total_norm
-
 _TINY = 1e-6  # as in torch's clip_grad_norm_
 
 
@@ -29,7 +27,7 @@ def clipped(gradients: list[torch.Tensor], counts: torch.Tensor, limit: float | 
     """All gradients of a model, which are not sharded here. With a limit, the results are new tensors."""
     if limit is None:
         return gradients
-    norm = total_norm(gradients)
+    norm = torch.nn.utils.get_total_norm(gradients)
     count(counts, norm, limit)
     by = factor(norm, limit)
     return [gradient * by for gradient in gradients]
