@@ -38,6 +38,10 @@ os.environ[TAG_NAME] = TAG
 # What is compiled is kept for the whole test run, and beside what the user keeps.
 os.environ.setdefault("PACELINE_CACHE", os.path.join(tempfile.gettempdir(), f"paceline-tests-{os.getuid()}"))
 
+# `make test &` in a script ignores Ctrl-C, and so would every process a test starts, among them those it interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # pytest writes this one itself, before each phase of each test.
 NOT_OURS = {"PYTEST_CURRENT_TEST"}
 # Folders whose tests start processes: here a leaked one may be nobody's child any more, so all processes are looked at.

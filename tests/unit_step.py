@@ -49,10 +49,7 @@ class Warm(Compiler):
 
 
 class OnHost(CapturedStep):
-    """What a recording is, played by hand: the same work on the same tensors, whatever they hold by then. torch's generator of the
-    host is drawn from in it, as a recording draws from the GPU's."""
-
-    draws_on_host = False
+    """What a recording is, played by hand: the same work on the same tensors, whatever they hold by then."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -65,6 +62,12 @@ class OnHost(CapturedStep):
             body()
 
         return SimpleNamespace(replay=replay)
+
+
+class DrawingOnHost(OnHost):
+    """Draws from torch's generator of the host, as a recording draws from the GPU's."""
+
+    draws_on_host = False
 
 
 class OfTheModel(ModelGraphStep):

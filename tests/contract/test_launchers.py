@@ -70,7 +70,7 @@ def test_what_on_means_is_said_before_it_starts(name: str) -> None:
     assert "3 ranks" in str(plan_twice(name)[0]["said"])
 
 
-@pytest.mark.parametrize("processes", [2, 3])
+@pytest.mark.parametrize("processes", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_mpi_and_gloo_give_one_model(processes: int, tmp_path: Path) -> None:
     """Bit for bit at two ranks, where a sum has one order; within 1e-6 beyond."""
     found: list[paceline.Record] = []

@@ -273,8 +273,10 @@ def ends(process: subprocess.Popen[str], desk: Desk, since: float, *, reachable:
 
 
 # accelerate's agent is torchrun's, and an MPI that carries the messages ends a job as one that only starts it: those two are slow.
-KILLED = [(("slurm+torchrun",), ()), (("slurm+srun",), ()), (("slurm+mpirun", "backend=mpi"), ())]
-KILLED += [((name,), (pytest.mark.slow,)) for name in ("slurm+accelerate", "slurm+mpirun")]
+KILLED = [(("slurm+torchrun",), ()), (("slurm+srun",), ())]
+KILLED += [
+    (how, (pytest.mark.slow,)) for how in (("slurm+accelerate",), ("slurm+mpirun",), ("slurm+mpirun", "backend=mpi"))
+]
 
 
 @pytest.mark.parametrize("how", [pytest.param(how, marks=marks, id=" ".join(how)) for how, marks in KILLED])
@@ -387,7 +389,7 @@ def test_interrupted_the_job_is_cancelled(box: Box, desk: Desk) -> None:
     assert again["outcome"] == "completed", "what we cancelled ourselves gives way to the same command"
 
 
-@pytest.mark.parametrize("cancel", [True, False], ids=["cancelled", "left"])
+@pytest.mark.parametrize("cancel", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["cancelled", "left"])
 def test_on_a_terminal_the_user_is_asked(cancel: bool, box: Box, desk: Desk) -> None:
     """Ctrl-C: cancel the job, or leave it, and pick it up by the same command."""
     words = ("run", "gated.py", "on=2x1", "launcher=slurm+srun", *SHORT, "--out", "run")

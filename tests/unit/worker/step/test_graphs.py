@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,6 @@ from paceline.worker.optim.schedule import Length, rate
 from paceline.worker.samples import Samples
 from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.step.batches import GraphBatches, HostBatches
-from paceline.worker.step.captured import CapturedStep
 from paceline.worker.step.compiled import CompiledStep
 from paceline.worker.step.eager import EagerStep
 from paceline.worker.step.executor import Step
@@ -49,6 +47,7 @@ from paceline.worker.tasks.feed import TensorFeed
 from paceline.worker.tasks.order import epoch_order, training_pieces
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.transform.graph import Compiler, Exported, signature
+from unit_step import OnHost
 
 SIZES = (16, 16, 16, 6, 16, 16, 16, 6)  # two epochs of 54 samples, each with a short last batch
 TOLERANCE = 1e-10
@@ -181,22 +180,6 @@ def made(
         step = ModelGraphStep(parts, compiles, Warm(backend) if kind == "compile" else None)
     model.train()
     return Made(model, step, parts.update, parts.watch, task)
-
-
-class OnHost(CapturedStep):
-    """What a recording is, played by hand: the same work on the same tensors, whatever they hold by then."""
-
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.recorder: Any = SimpleNamespace(aside=lambda work: work(), record=self._recorded)
-
-    def _recorded(self, body: Callable[[], None]) -> Any:
-        def replay() -> None:
-            for parameter in self.task_module.parameters():
-                parameter.grad = None
-            body()
-
-        return SimpleNamespace(replay=replay)
 
 
 def same(one: Made, other: Made, tolerance: float = TOLERANCE) -> None:

@@ -12,7 +12,7 @@ from paceline.base.errors import RunFailed
 from paceline.worker.progress import Progress
 from paceline.worker.step.compiled import CompiledStep
 from round_trip import advance, assembled, round_trip, spec_of, task
-from unit_step import OfTheModel, OnHost, UnderAProfiler, compiler, quick_step
+from unit_step import DrawingOnHost, OfTheModel, UnderAProfiler, compiler, quick_step
 
 __all__ = ["compiler"]  # a fixture
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -33,7 +33,7 @@ EXECUTORS: dict[str, tuple[dict[str, Any], Any]] = {
     "scaled": ({"precision": "fp16"}, None),
     "export": ({"graph": "export", "graph_of": "model"}, None),
     "compiled": ({}, quick_step(CompiledStep)),
-    "captured": ({"update": "fused"}, quick_step(OnHost)),
+    "captured": ({"update": "fused"}, quick_step(DrawingOnHost)),
     "model graph": ({}, quick_step(OfTheModel)),
     "profiled": ({}, quick_step(UnderAProfiler)),
 }
