@@ -42,7 +42,7 @@ def step_parts(
     optimizer = optimizer or build_optimizer(model, spec, task)
     lr = float(optimizer.param_groups[0]["lr"])
     sharding = Replicated(task_module, WORLD)
-    state = TrainState(model, optimizer, WORLD.device, scale, keepers={"sharding": sharding})
+    state = TrainState(model, optimizer, WORLD.device, scale, others={"sharding": sharding})
     rates = Rates(optimizer, schedule or (lambda _: Rate(lr)), lr, moves=schedule is not None)
     description = StepDescription(task, Arithmetic(spec, WORLD.device, Flow(model)), in_one_piece=spec.accumulate == 1)
     update = Update(state, sharding, rates, clip=spec.clip)

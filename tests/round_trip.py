@@ -1,4 +1,5 @@
-"""Train, copy the state out, train on, put it back, train on again: both ways must end with the same bits. For one rank or several."""
+"""Train, copy the state out, train on, put it back, train on again: both ways must end with the same bits. So must a third: a run
+that was just assembled, as in a new process, gets the state and trains on. For one rank or several."""
 
 from __future__ import annotations
 
@@ -7,13 +8,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch._dynamo
 
 from paceline.spec.run import Spec
 from paceline.worker.assemble import Parts, assemble
+from paceline.worker.evaluate import evaluate
 from paceline.worker.loop import epoch_pieces, steps
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.progress import Progress
 from paceline.worker.shared_data import load_data
+from paceline.worker.step.state import Snapshot
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.world.join import World
 
@@ -53,7 +57,7 @@ def assembled(spec: Spec, world: World, own: Task) -> Parts:
 
 
 def advance(parts: Parts, progress: Progress, num: int) -> None:
-    """`num` steps from where the state stands, through the ends of epochs."""
+    """`num` steps from where the state stands, through the ends of epochs, where the model is evaluated."""
     position = parts.state.position
     while num:
         pieces = epoch_pieces(parts)
@@ -63,15 +67,12 @@ def advance(parts: Parts, progress: Progress, num: int) -> None:
         if position.in_epoch == len(pieces):
             progress.mark(position.epoch)
             position.epoch, position.in_epoch = position.epoch + 1, 0
+            evaluate(parts)
 
 
-def round_trip(spec: Spec, world: World, own: Task, *, prepare: Any = None) -> dict[str, Any]:
-    """What the test compares: digests and weights of the two ways, and that they moved at all."""
-    parts = assembled(spec, world, own)
-    if prepare is not None:
-        parts = prepare(parts)
-    observe: Any = SimpleNamespace(write=lambda event: None)
-    progress = Progress(parts, observe)
+def round_trip(spec: Spec, world: World, own: Task, *, prepare: Any = None, fresh: bool = True) -> dict[str, Any]:
+    """What the test compares: digests and weights of the ways, and that they moved at all. `fresh`: the third way too."""
+    parts, progress = started(spec, world, own, prepare)
     advance(parts, progress, BEFORE)
     kept = parts.state.copy_out()
     first = kept.digest()
@@ -81,14 +82,33 @@ def round_trip(spec: Spec, world: World, own: Task, *, prepare: Any = None) -> d
     again = parts.state.digest()
     advance(parts, progress, AFTER)
     back = parts.state.copy_out()
-    different = [n for n in straight.tensors if not _same(straight.tensors[n], back.tensors.get(n))]
     parts.step.close()
+    different = differences(straight, back)
+    if fresh:
+        other, theirs = started(spec, world, own, prepare)
+        other.state.put_back(kept)
+        advance(other, theirs, AFTER)
+        different += [f"resumed: {name}" for name in differences(straight, other.state.copy_out())]
+        other.step.close()
     return {
-        "put back": first == again, "different": different + [n for n in straight.values if straight.values[n] != back.values[n]],
+        "put back": first == again, "different": different,
         "equal": straight.digest() == back.digest(), "moved": first != straight.digest(), "step": parts.step.read_back(),
         "iteration": straight.values["position"]["iteration"], "names": sorted(straight.tensors),
         "weights": [tensor for name, tensor in straight.tensors.items() if name.startswith("parameters/")],
     }  # fmt: skip
+
+
+def started(spec: Spec, world: World, own: Task, prepare: Any) -> tuple[Parts, Progress]:
+    torch._dynamo.reset()  # a compiler that has seen this model would make no graph again
+    parts = assembled(spec, world, own)
+    parts = parts if prepare is None else prepare(parts)
+    observe: Any = SimpleNamespace(write=lambda event: None)
+    return parts, Progress(parts, observe)
+
+
+def differences(one: Snapshot, other: Snapshot) -> list[str]:
+    different = [n for n in one.tensors if not _same(one.tensors[n], other.tensors.get(n))]
+    return different + [n for n in one.values if one.values[n] != other.values[n]]
 
 
 def _same(one: torch.Tensor, other: torch.Tensor | None) -> bool:

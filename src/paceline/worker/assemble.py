@@ -146,7 +146,7 @@ def _fuse(task_module: TaskModule, feeds: Feeds, world: World) -> None:
 def _state(spec: Spec, task_module: TaskModule, sharding: Sharding, world: World) -> TrainState:
     optimizer = build_optimizer(task_module.model, spec, task_module.task)
     scale = LossScale() if spec.precision == "fp16" and spec.wrap == "none" else None
-    return TrainState(task_module.model, optimizer, world.device, scale, keepers={"sharding": sharding})
+    return TrainState(task_module.model, optimizer, world.device, scale, others={"sharding": sharding})
 
 
 def _memory(state: TrainState, step: Step, host: HostMemory, watch: Stopwatch) -> Memory:

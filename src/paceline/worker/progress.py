@@ -24,7 +24,7 @@ class Progress:
         self.names: list[str] | None = None  # of the scores, once all ranks have agreed on them
         self._num_global = 0
         self._spent = 0.0
-        parts.state.keepers["progress"] = self
+        parts.state.others["progress"] = self
 
     def after_step(self, epoch: int, num_global: int) -> None:
         self._num_global += num_global
@@ -61,6 +61,7 @@ class Progress:
         return {"window": self.window.plain(), "epoch": self.epoch.plain(), "num_global": self._num_global}
 
     def restore(self, values: dict[str, Any]) -> None:
-        self.window, self.epoch = Tally.of_plain(values["window"]), Tally.of_plain(values["epoch"])
+        self.window.refill(values["window"])
+        self.epoch.refill(values["epoch"])
         self._num_global = values["num_global"]
         self._spent = self.parts.watch.spent(*_TRAINING)

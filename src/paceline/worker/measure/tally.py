@@ -69,11 +69,10 @@ class Tally:
         sums = {name: [float(self._sums[name]), float(self._counts[name])] for name in self.names}
         return {"sums": sums, "num": self.num}
 
-    @classmethod
-    def of_plain(cls, values: dict[str, Any]) -> Tally:
-        tally = cls()
-        tally.add({name: (total, count) for name, (total, count) in values["sums"].items()}, values["num"])
-        return tally
+    def refill(self, values: dict[str, Any]) -> None:
+        """What `plain` gave, instead of what is in here. The object stays: a step may be about to add to it."""
+        self._sums, self._counts, self._later, self.num = {}, {}, None, 0
+        self.add({name: (total, count) for name, (total, count) in values["sums"].items()}, values["num"])
 
     def over(self, world: World, names: list[str] | None = None) -> Tally:
         """The tally of all ranks together. A rank without samples learns the names of the scores from rank 0, which always has some.

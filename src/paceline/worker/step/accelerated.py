@@ -57,7 +57,7 @@ class AcceleratedStep:
         self._overlap = Overlap(parts.watch, parts.world, num_parameters=trained)
         if isinstance(prepared.model, DistributedDataParallel):
             prepared.model.register_comm_hook(None, self._overlap.hook)
-        parts.state.keepers["accelerate"] = self
+        parts.state.others["accelerate"] = self
 
     def __call__(self, step_input: StepInput, tally: Tally) -> None:
         """One micro-batch: a rule refuses more, and DDP ranks that have none."""

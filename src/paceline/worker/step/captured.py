@@ -28,12 +28,11 @@ from paceline.worker.transform.side_effects import steady
 
 
 class CapturedStep(SingleGraphStep):
-    """The first three steps are ordinary ones on the stream that is then recorded. Libraries allocate there what they
-    need, so that the recording holds nothing but the step. Recording runs no kernel: the recorded step is computed by
+    """The first steps (three, as in torch's own guide) are ordinary ones on the stream that is then recorded. Libraries
+    allocate there what they need, so that the recording holds nothing but the step. Recording runs no kernel: the recorded step is computed by
     the first replay."""
 
     word, asked = "captured", "graph=captured"
-    num_first = 3  # as torch's own guide has it
 
     _graph: torch.cuda.CUDAGraph | None = None
     _static: Sequence[torch.Tensor] = ()

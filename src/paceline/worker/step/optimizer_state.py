@@ -1,6 +1,8 @@
-"""An optimizer's state by name: what it keeps for each parameter, and the options of its groups, which a schedule may move.
+"""An optimizer's state by name: what it keeps for each parameter, the options of its groups, which a schedule may move, and what a
+class of the user's own keeps in attributes.
 
-By parameters' names and not by their numbers, so that it fits whatever order an optimizer holds them in.
+By parameters' names and not by their numbers, so that it fits whatever order an optimizer holds them in. What cannot be listed
+is refused, never left out.
 """
 
 from __future__ import annotations
@@ -11,29 +13,27 @@ from typing import Any
 import torch
 
 from paceline.base.errors import RunFailed
+from paceline.worker.step.plain import NotPlain, to_json
 
-_PLAIN = (bool, int, float, str, type(None))
+# What torch.optim.Optimizer itself keeps. Hooks and flags beside them begin with an underscore.
+_TORCHS = frozenset({"defaults", "param_groups", "state"})
 
 
 class OptimizerState:
     def __init__(self, optimizer: torch.optim.Optimizer, model: torch.nn.Module) -> None:
         self._optimizer = optimizer
         self._parameters = dict(model.named_parameters())
-        # One optimizer, or several with one face: which of them keeps the state of a parameter.
+        # One optimizer, or several with one face.
+        self._parts: list[torch.optim.Optimizer] = list(getattr(optimizer, "parts", [optimizer]))
+        # which of them keeps the state of a parameter, and in which group
         self._keeps = {
-            id(parameter): part
-            for part in getattr(optimizer, "parts", [optimizer])
+            id(parameter): (part, group)
+            for part in self._parts
             for group in part.param_groups
             for parameter in group["params"]
         }
 
-    def _items(self) -> Iterator[tuple[str, str, Any]]:
-        """(parameter's name, key, value)"""
-        for name, parameter in self._parameters.items():
-            part = self._keeps.get(id(parameter))
-            if part is not None and parameter in part.state:
-                for key, value in part.state[parameter].items():
-                    yield name, key, value
+    # ---- listed ----
 
     def tensors(self) -> dict[str, torch.Tensor]:
         state = {f"{name}/{key}": value for name, key, value in self._items() if isinstance(value, torch.Tensor)}
@@ -43,7 +43,8 @@ class OptimizerState:
             for key, value in group.items()
             if isinstance(value, torch.Tensor)
         }
-        return {**state, **groups}
+        own = {path: value for path, _, _, value in self._attributes() if isinstance(value, torch.Tensor)}
+        return {**state, **groups, **own}
 
     def values(self) -> dict[str, Any]:
         """What is no tensor, as JSON takes it."""
@@ -59,7 +60,52 @@ class OptimizerState:
             }
             for group in self._optimizer.param_groups
         ]
-        return {"state": state, "groups": groups}
+        own = {
+            path: self._plain(value, f"an attribute {key!r}")
+            for path, _, key, value in self._attributes()
+            if not isinstance(value, torch.Tensor)
+        }
+        return {"state": state, "groups": groups, "attributes": own}
+
+    def _items(self) -> Iterator[tuple[str, str, Any]]:
+        """(parameter's name, key, value)"""
+        for part in self._parts:
+            if strangers := [key for key in part.state if not isinstance(key, torch.Tensor)]:
+                self._refuse(f"under {strangers[0]!r} a state that belongs to no parameter")
+        for name, parameter in self._parameters.items():
+            part, _ = self._keeps.get(id(parameter), (None, None))
+            if part is not None and parameter in part.state:
+                for key, value in part.state[parameter].items():
+                    yield name, key, value
+
+    def _attributes(self) -> Iterator[tuple[str, torch.optim.Optimizer, str, Any]]:
+        """(name, optimizer, attribute, value): of classes that are neither torch's nor ours. Functions do not change."""
+        for index, part in enumerate(self._parts):
+            if type(part).__module__.partition(".")[0] in ("torch", "paceline"):
+                continue
+            for key, value in vars(part).items():
+                theirs = key in _TORCHS or key.startswith(("_optimizer_", "_zero_grad_", "_warned_", "_patched_"))
+                if not theirs and not callable(value) and not _parameters(value):
+                    yield f"attribute {index}/{key}", part, key, value
+
+    # ---- put back ----
+
+    def check(self, tensors: Mapping[str, torch.Tensor], values: Mapping[str, Any]) -> None:
+        """Refuses what `restore` could not put back in full, before anything is changed."""
+        here = self.tensors()
+        known = {*self._parameters, *(f"group {index}" for index in range(len(self._optimizer.param_groups)))}
+        known |= {f"attribute {index}" for index in range(len(self._parts))}
+        for path, saved in tensors.items():
+            own = here.get(path)
+            if path.rsplit("/", 1)[0] not in known:
+                _misfit(f"an optimizer's tensor {path}, which belongs to nothing here")
+            if own is not None and (_local(own).shape != saved.shape or own.dtype != saved.dtype):
+                there, shape = f"{saved.dtype} of shape {list(saved.shape)}", list(_local(own).shape)
+                _misfit(f"{there} for optimizer/{path}, which is {own.dtype} of shape {shape} here")
+        if unknown := [name for name in values["state"] if name not in self._parameters]:
+            _misfit(f"an optimizer's state for {unknown[0]}, which is no parameter here")
+        if (num := len(self._optimizer.param_groups)) != len(values["groups"]):
+            _misfit(f"{len(values['groups'])} groups of parameters for an optimizer that has {num} here")
 
     def restore(self, tensors: Mapping[str, torch.Tensor], values: Mapping[str, Any]) -> None:
         """In place where there is something; a value that was not there when the state was copied out goes."""
@@ -71,8 +117,8 @@ class OptimizerState:
         for name, rows in values["state"].items():
             saved[name] |= rows
         for name, parameter in self._parameters.items():
-            part = self._keeps.get(id(parameter))
-            if part is None:
+            part, options = self._keeps.get(id(parameter), (None, None))
+            if part is None or options is None:
                 continue
             if not saved[name]:
                 part.state.pop(parameter, None)
@@ -81,36 +127,61 @@ class OptimizerState:
             for key in [key for key in own if key not in saved[name]]:
                 del own[key]
             for key, value in saved[name].items():
-                own[key] = _filled(own.get(key), value, parameter, key)
+                own[key] = _filled(own.get(key), value, parameter, key, options)
         for index, group in enumerate(self._optimizer.param_groups):
             for key, value in values["groups"][index].items():
                 group[key] = tuple(value) if isinstance(group.get(key), tuple) else value
             for key, value in group.items():
                 if isinstance(value, torch.Tensor) and f"group {index}/{key}" in tensors:
                     value.copy_(tensors[f"group {index}/{key}"])
+        for path, part, key, value in list(self._attributes()):
+            if isinstance(value, torch.Tensor):
+                value.copy_(tensors[path])
+            else:
+                given = values["attributes"][path]
+                setattr(part, key, tuple(given) if isinstance(value, tuple) else given)
+
+    # ---- refused ----
 
     def _plain(self, value: Any, what: str) -> Any:
-        if isinstance(value, tuple | list) and all(isinstance(item, _PLAIN) for item in value):
-            return list(value)
-        if not isinstance(value, _PLAIN):
-            raise RunFailed(
-                f"{type(self._optimizer).__name__} keeps {what} that is a {type(value).__name__}: only tensors and plain numbers can be "
-                "copied out of an optimizer",
-                kind="mismatch",
-            )
-        return value
+        try:
+            return to_json(value)
+        except NotPlain:
+            self._refuse(f"{what} that is a {type(value).__name__}")
+
+    def _refuse(self, what: str) -> Any:
+        raise RunFailed(
+            f"{type(self._optimizer).__name__} keeps {what}: only tensors and plain numbers, for a parameter, in a group or in an "
+            "attribute, can be copied out of an optimizer",
+            kind="mismatch",
+        )
 
 
-def _filled(own: Any, saved: Any, parameter: torch.nn.Parameter, key: str) -> Any:
+def _parameters(value: Any) -> bool:
+    """Parameters that an optimizer keeps a list of are listed as parameters already."""
+    items: Any = value if isinstance(value, list | tuple) else [value]
+    return bool(items) and all(isinstance(item, torch.nn.Parameter) for item in items)
+
+
+def _misfit(what: str) -> None:
+    raise RunFailed(f"the state that should be put back has {what}", kind="mismatch")
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    part: Any = tensor
+    return part.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def _filled(own: Any, saved: Any, parameter: torch.nn.Parameter, key: str, options: Mapping[str, Any]) -> Any:
     """The tensor that is there, with the saved values; a new one where there is none, cut as its parameter is."""
     if not isinstance(saved, torch.Tensor):
         return saved
     if isinstance(own, torch.Tensor):
-        here: Any = own
-        (here.to_local() if hasattr(own, "to_local") else own).copy_(saved)
+        _local(own).copy_(saved)
         return own
-    # torch keeps a counter of steps on the host, unless a graph has moved it to its weights
-    made = saved.clone() if key == "step" else saved.to(device=parameter.device, copy=True)
+    # torch keeps a counter of steps on the host, unless the update reads it on the device
+    on_host = key == "step" and not options.get("fused") and not options.get("capturable")
+    made = saved.clone() if on_host else saved.to(device=parameter.device, copy=True)
     cut: Any = parameter
     if hasattr(parameter, "to_local") and made.shape == cut.to_local().shape and key != "step":
         from torch.distributed.tensor import DTensor

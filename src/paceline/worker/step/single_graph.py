@@ -3,6 +3,7 @@
 This is what compiling (`compiled.py`) and capturing (`captured.py`) have in common. The first steps are ordinary ones:
 they create the optimizer's state, and show which types flow and which parameters are trained. A graph has one shape: a
 batch of another shape (the short last one of an epoch) is an ordinary step too, on all ranks. Both kinds are counted.
+Which steps are ordinary ones is a part of the run's state, because they differ from the graph's in their last bits.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree
 
 from paceline.base.errors import RunFailed
+from paceline.spec.axes.graphs import GRAPHS
 from paceline.worker.measure.compiles import COMPILE, Compiles
 from paceline.worker.measure.tally import Sums, Tally
 from paceline.worker.optim.graph_update import GraphUpdate
@@ -64,7 +67,6 @@ class SingleGraphStep(ABC):
     phases: tuple[str, ...] = (STEP,)
     word: str
     asked: str
-    num_first = 1  # ordinary steps before the graph is made
     num_graphs = 1
     batches_of: type[GraphBatches] | type[HostBatches] = GraphBatches
     draws_on_host = True  # a graph of this kind cannot draw from torch's generator of the host
@@ -72,7 +74,9 @@ class SingleGraphStep(ABC):
     def __init__(self, parts: StepParts, compiles: Compiles) -> None:
         self.parts, self.eager, self.compiles = parts, EagerStep(parts), compiles
         self.watch, self.task_module = parts.watch, parts.task_module
+        self.num_first = GRAPHS[self.word].ordinary_steps
         self.num_eager = self.num_graph = 0
+        self._num_ordinary = 0  # since the run began, in whichever process
         self._shape: tuple[int, tuple[Leaf, ...]] | None = None  # number of samples, and what they are in
         self._num_global: int | None = None
         self._tally: Tally | None = None
@@ -81,6 +85,7 @@ class SingleGraphStep(ABC):
         self._update: GraphUpdate | None = None
         self._batches: GraphBatches | HostBatches | None = None
         self.eager.phases = tuple(STEP if phase != "communication" else phase for phase in self.eager.phases)
+        parts.state.others["graph"] = self
         parts.state.on_put_back.append(self._forget)
 
     @property
@@ -102,6 +107,7 @@ class SingleGraphStep(ABC):
             self._ordinary(step_input, tally)
             return
         if self._graph_buffers is None:
+            self._rehearse(step_input)
             self._make(position, batch, shape[0])
         assert self._graph_buffers is not None and self._update is not None
         if self._tally is not tally and self._tally is not None:
@@ -119,18 +125,34 @@ class SingleGraphStep(ABC):
     def _fits(self, shape: tuple[int, tuple[Leaf, ...]], num_global: int | None) -> bool:
         """Whether the graph can make this step. All ranks decide alike: the compiled and the ordinary update differ in
         their last bits, so ranks would otherwise train different models."""
+        if self._num_global is None:
+            self._num_global = num_global  # of a full batch, unless the data is smaller than one
+        if num_global != self._num_global:
+            return False
         if self._shape is None:
-            self._shape, self._num_global = shape, num_global  # of a full batch, unless the data is smaller than one
-        short = num_global != self._num_global
-        if shape != self._shape and not short and self.parts.sharding.reduces_over_ranks:
+            self._shape = shape
+        if shape != self._shape and self.parts.sharding.reduces_over_ranks:
             raise RunFailed(_NOT_ALIKE.format(asked=self.asked), kind="mismatch")
-        return shape == self._shape and not short and self.num_eager >= self.num_first and bool(shape[0])
+        return shape == self._shape and self._num_ordinary >= self.num_first and bool(shape[0])
 
     def begins(self) -> None:
         """Between two steps of the graph the stopwatch is not switched: on a GPU each switch would be an event in its
         queue."""
         if self.watch.part != STEP:
             self.watch.switch(STEP)
+
+    def _rehearse(self, step_input: StepInput) -> None:
+        """A run that was resumed has made its ordinary steps in another process. They are made here, and taken back: libraries
+        are loaded and the first types seen, as they were there."""
+        if self.num_eager >= self.num_first:
+            return
+        before = self.parts.state.copy_out()
+        micro = list(step_input)
+        for _ in range(self.num_first - self.num_eager):
+            copies = [(_pytree.tree_map_only(torch.Tensor, torch.clone, batch), *rest) for batch, *rest in micro]
+            self._ordinary(StepInput(iter(copies), step_input.position, step_input.num_global), Tally())
+            self.num_eager -= 1
+            self.parts.state.put_back(before)
 
     def _make(self, position: SamplePosition | None, batch: Any, num: int) -> None:
         self.watch.switch(STEP)
@@ -160,8 +182,15 @@ class SingleGraphStep(ABC):
             self._names = own.names
         tally.merge(own)
         self.num_eager += 1
+        self._num_ordinary += 1
         if self._update is not None:
             self._update.forget()
+
+    def state(self) -> dict[str, Any]:
+        return {"ordinary_steps": self._num_ordinary, "num_global": self._num_global}
+
+    def restore(self, values: dict[str, Any]) -> None:
+        self._num_ordinary, self._num_global = values["ordinary_steps"], values["num_global"]
 
     def _forget(self) -> None:
         """A state was put back: batches that were fetched ahead and values that were read ahead are no longer valid."""

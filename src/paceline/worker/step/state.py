@@ -1,7 +1,8 @@
 """Everything that a run carries from one step to the next. What is not in here is constant, or can be computed from it.
 
 There is one way to list it, hash it, copy it out and put it back. Values are put back into the existing tensors,
-because graphs hold their addresses.
+because graphs hold their addresses. Of a user's Python, what modules and the optimizer keep is seen (`module_state.py`,
+`optimizer_state.py`); a counter in a global, or in an object that a module holds, is not.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ import torch
 from paceline.base.errors import RunFailed
 from paceline.worker.optim.scale import LossScale
 from paceline.worker.step import clip
+from paceline.worker.step.module_state import ModuleState
 from paceline.worker.step.optimizer_state import OptimizerState
 from paceline.worker.world.seed import random_states, set_random_states
 
 Tensors = dict[str, torch.Tensor]
 Values = dict[str, Any]
+_ALWAYS = ("unit", "optimizer", "modules", "random")  # values beside those of `others`
+_FIXED = ("parameters/", "buffers/", "clips")  # tensors that are there from the start and keep their shape
 
 
-class Keeper(Protocol):
+class Stateful(Protocol):
     """Another object with state that changes from step to step: how far ranks have drifted apart, a tally."""
 
     def state(self) -> Values:
@@ -68,9 +72,9 @@ class Snapshot:
 
 @dataclass(slots=True)
 class TrainState:
-    """`unit`: what loss sums are divided by on their way, where a step is not one piece; 0 until the first step settles it.
-    `clips`: how often a gradient was clipped, and the longest. `keepers`: whatever else moves, by name. `on_put_back` is called when
-    a snapshot was put back: executors remember things that follow from the state."""
+    """`unit`: the provisional divisor of loss sums, which keeps gradients in range until the true count is known; 0 before the first
+    step. `clips`: how often a gradient was clipped, and the longest. `others`: whatever else moves, by name. `on_put_back` is
+    called when a snapshot was put back: executors remember things that follow from the state."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -79,16 +83,18 @@ class TrainState:
     position: Position = field(default_factory=Position)
     unit: float = 1.0
     clips: torch.Tensor = field(init=False)
-    keepers: dict[str, Keeper] = field(default_factory=dict[str, Keeper])
+    others: dict[str, Stateful] = field(default_factory=dict[str, Stateful])
     on_put_back: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
     _optimizer_state: OptimizerState = field(init=False)
+    _module_state: ModuleState = field(init=False)
 
     def __post_init__(self) -> None:
         self.clips = clip.new_counts(self.device)
         self._optimizer_state = OptimizerState(self.optimizer, self.model)
-        self.keepers["position"] = self.position
+        self._module_state = ModuleState(self.model)
+        self.others["position"] = self.position
         if self.scale is not None:
-            self.keepers["scale"] = self.scale
+            self.others["scale"] = self.scale
 
     # ---- listed ----
 
@@ -99,6 +105,7 @@ class TrainState:
             **{f"parameters/{name}": local(tensor.detach()) for name, tensor in self.model.named_parameters()},
             **{f"buffers/{name}": local(tensor.detach()) for name, tensor in self.model.named_buffers()},
             **{f"optimizer/{name}": local(tensor.detach()) for name, tensor in self._optimizer_state.tensors().items()},
+            **{f"modules/{name}": tensor.detach() for name, tensor in self._module_state.tensors().items()},
             **{f"random/{name}": tensor for name, tensor in random.items()},
             "clips": self.clips,
         }
@@ -108,8 +115,9 @@ class TrainState:
         return {
             "unit": self.unit,
             "optimizer": self._optimizer_state.values(),
+            "modules": self._module_state.values(),
             "random": random,
-            **{name: keeper.state() for name, keeper in self.keepers.items()},
+            **{name: one.state() for name, one in self.others.items()},
         }
 
     # ---- copied out, put back ----
@@ -129,38 +137,53 @@ class TrainState:
         self._fill(before)
 
     def put_back(self, snapshot: Snapshot) -> None:
-        """Copies into the existing tensors. The optimizer's state is created where there is none yet."""
+        """Copies into the existing tensors. The optimizer's state is created where there is none yet. A snapshot of another run
+        is refused before anything is changed."""
+        self._check(snapshot)
         self._fill(snapshot)
+        self._module_state.restore(_below("modules/", snapshot.tensors), snapshot.values["modules"])
         self.unit = snapshot.values["unit"]
-        for name, keeper in self.keepers.items():
-            keeper.restore(snapshot.values[name])
+        for name, one in self.others.items():
+            one.restore(snapshot.values[name])
         for called in self.on_put_back:
             called()
-        random = {name.removeprefix("random/"): t for name, t in snapshot.tensors.items() if name.startswith("random/")}
-        set_random_states(self.device, random, snapshot.values["random"])  # last: nothing above may draw
+        # last: nothing above may draw
+        set_random_states(self.device, _below("random/", snapshot.tensors), snapshot.values["random"])
+
+    def _check(self, snapshot: Snapshot) -> None:
+        here, there = {*_ALWAYS, *self.others}, {*snapshot.values}
+        if here != there:
+            missing, more = sorted(here - there), sorted(there - here)
+            _refuse(f"nothing for {missing[0]}, which this run has" if missing else f"{more[0]}, which this run has not")
+        live = {name: tensor for name, tensor in self.tensors().items() if name.startswith(_FIXED)}
+        for name, tensor in live.items():
+            _fits(tensor, snapshot.tensors, name)
+        if unknown := [name for name in snapshot.tensors if name.startswith(_FIXED) and name not in live]:
+            _refuse(f"{unknown[0]}, which this model has not")
+        self._optimizer_state.check(_below("optimizer/", snapshot.tensors), snapshot.values["optimizer"])
 
     @torch.no_grad()
     def _fill(self, snapshot: Snapshot) -> None:
-        rows = {
-            name.removeprefix("optimizer/"): tensor
-            for name, tensor in snapshot.tensors.items()
-            if name.startswith("optimizer/")
-        }
-        self._optimizer_state.restore(rows, snapshot.values["optimizer"])
+        """Parameters, buffers, clips and the optimizer."""
+        self._optimizer_state.restore(_below("optimizer/", snapshot.tensors), snapshot.values["optimizer"])
         for name, tensor in self.tensors().items():
-            if not name.startswith(("optimizer/", "random/")):
-                copy_into(tensor, snapshot.tensors, name)
+            if name.startswith(_FIXED):
+                tensor.copy_(snapshot.tensors[name])
 
 
-def copy_into(tensor: torch.Tensor, tensors: Mapping[str, torch.Tensor], name: str) -> None:
+def _below(prefix: str, tensors: Tensors) -> Tensors:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _fits(tensor: torch.Tensor, tensors: Mapping[str, torch.Tensor], name: str) -> None:
     saved = tensors.get(name)
     if saved is None or saved.shape != tensor.shape or saved.dtype != tensor.dtype:
         got = "nothing" if saved is None else f"{saved.dtype} of shape {list(saved.shape)}"
-        raise RunFailed(
-            f"the state that should be put back has {got} for {name}, which is {tensor.dtype} of shape {list(tensor.shape)} here",
-            kind="mismatch",
-        )
-    tensor.copy_(saved)
+        _refuse(f"{got} for {name}, which is {tensor.dtype} of shape {list(tensor.shape)} here")
+
+
+def _refuse(what: str) -> None:
+    raise RunFailed(f"the state that should be put back has {what}", kind="mismatch")
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
