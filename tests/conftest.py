@@ -42,6 +42,12 @@ os.environ.setdefault("PACELINE_CACHE", os.path.join(tempfile.gettempdir(), f"pa
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# As every rank does: a processor that announces AMX may not have it. Most tests compute in this process.
+if "amx_tile" in (Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""):
+    from paceline.worker.world.amx import avoid_broken_amx
+
+    avoid_broken_amx()
+
 # pytest writes this one itself, before each phase of each test.
 NOT_OURS = {"PYTEST_CURRENT_TEST"}
 # Folders whose tests start processes: here a leaked one may be nobody's child any more, so all processes are looked at.

@@ -150,6 +150,7 @@ DOORS = (
         {
             "launch/supervise.py": "the door",
             "launch/warm.py": "the warm process that supervise has ranks forked from; it lives as long as its command",
+            "worker/world/amx.py": "a product that may end its process is tried in a child, which is over before the next line runs",
             "worker/zygote.py": "forks ranks: it is what supervise asks, where torch is imported already",
             "launch/command.py": "short questions to other programs: over before the next line runs",
             "records/fingerprint.py": "asks git which commit this is",

@@ -19,6 +19,7 @@ from paceline.worker.optim.schedule import top_lr
 from paceline.worker.sharding.build import not_as_asked
 from paceline.worker.transform import kernel, precision, remat
 from paceline.worker.world.collectives import carried
+from paceline.worker.world.env import onednn_limit
 
 
 def read_back(parts: Parts, computed: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -38,6 +39,7 @@ def read_back(parts: Parts, computed: tuple[str, ...] = ()) -> dict[str, Any]:
         **({"mpi": parts.world.library} if parts.world.library else {}),
         "device": parts.world.device.type,
         "threads": torch.get_num_threads(),
+        **({"onednn_limit": limit} if (limit := onednn_limit()) is not None else {}),
         "dtypes": {"parameters": dtypes, **({"compute": list(computed)} if computed else {})},
         "precision": precision.word(
             dtypes, computed, tf32=any(arithmetic["tf32"].values()), fp8=bool(arithmetic.get("fp8", {}).get("ran"))

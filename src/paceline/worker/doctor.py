@@ -19,6 +19,7 @@ from paceline.records.layout import RunDir
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.device import settle
 from paceline.worker.measure.energy import gpu_lacks
+from paceline.worker.world.amx import avoid_broken_amx
 
 _PLAIN = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _FORMATS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8")
@@ -35,6 +36,7 @@ def examine(run: RunDir) -> None:
     }  # fmt: skip
     # One thread: on a busy machine several that wait for each other are slowed far more than one.
     torch.set_num_threads(1)
+    facts["torch"]["onednn_limit"] = avoid_broken_amx()  # as a run does
     for what, stage in _stages(facts):
         write_json(run.facts, {**facts, "trying": what})
         stage()

@@ -33,7 +33,7 @@ class Samples:
         """One for each piece."""
         cut = [micro_pieces(piece, self._accumulate) for piece in pieces]
         micro = [ids for step in cut for ids in step]
-        walk = self._feed.walk([Piece(ids, len(ids)) for ids in micro])
+        walk = self._feed.walk([Piece(ids, len(ids)) for ids in micro], epoch=epoch)
         starts = list(itertools.accumulate((len(ids) for ids in micro), initial=0))
         keys = None
         if self._task.augment is not None and micro:

@@ -1,8 +1,8 @@
 """The data of a run: loaded before the world is joined, and held once a machine where its ranks hold tensors on a CPU.
 
 Ranks of one machine would hold the same tensors once each. Instead the first of them puts them, in the format of the run, into memory
-that the others map. Of a built-in task only that rank loads at all. A user's train_data() is called on every rank, because the
-task may need what it does beside; each compares what it got with what is shared, to the bit, and lets go of its own.
+that the others map. Of a built-in task only that rank loads at all. A user's train_data() runs on every rank, because it may have
+side effects that the task needs. Each rank compares its result bit by bit with the shared copy, then frees its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform import precision
 from paceline.worker.world.collectives import agree, all_gather
 from paceline.worker.world.join import World
-from paceline.worker.world.seed import mixed, seed_everything
+from paceline.worker.world.seed import kept, mixed, seed_everything
 from paceline.worker.world.shared import Address, Shared, find, make
 
 _ALIGNED = 64
@@ -63,14 +63,15 @@ def load_data(spec: Spec, task: Task, *, rank: int, local_rank: int = 0) -> Feed
     seed_everything(spec.seed)  # data a task draws at random is the same on every rank
     # ranks that see the same samples must augment them alike
     own = rank if SHARDINGS[spec.sharding].cuts_samples else 0
+    loader: dict[str, Any] = {"workers": spec.workers, "pinned": spec.device == "cuda"}
     if _shares(spec) and task.source is None and local_rank > 0 and not spec.workers:
 
         def later(split: str) -> Feed:
             seed_everything(spec.seed)
-            return _feed(spec, task, split, own)
+            return _feed(spec, task, split, own, **loader)
 
         return Feeds(*(cast("Feed", Promised(lambda split=split: later(split))) for split in _SPLITS))
-    return Feeds(*(_feed(spec, task, split, own) for split in _SPLITS))
+    return Feeds(*(_feed(spec, task, split, own, **loader) for split in _SPLITS))
 
 
 def place_data(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds:
@@ -86,9 +87,12 @@ def place_data(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds:
 
 
 def load_split(spec: Spec, task: Task, split: str, device: torch.device) -> Feed:
-    """One split for one process by itself, in the format of the run; drawn at random, it is what the run's ranks had."""
-    seed_everything(spec.seed)
-    feeds = {name: _feed(spec, task, name, rank=0) for name in _SPLITS}  # both: the second is drawn after the first
+    """One split for one process by itself, in the format of the run; drawn at random, it is what the run's ranks had. The random
+    streams of this process stay as they are."""
+    with kept(device):
+        seed_everything(spec.seed)
+        # both: the second is drawn after the first
+        feeds = {name: _feed(spec, task, name, rank=0, workers=0, pinned=device.type == "cuda") for name in _SPLITS}
     feeds[split].place(lambda value: precision.cast(value, to=precision.data_dtype(spec), device=device))
     return feeds[split]
 
@@ -97,12 +101,12 @@ def _shares(spec: Spec) -> bool:
     return spec.device == "cpu" and spec.topology.processes > 1
 
 
-def _feed(spec: Spec, task: Task, split: str, rank: int) -> Feed:
+def _feed(spec: Spec, task: Task, split: str, rank: int, *, workers: int, pinned: bool) -> Feed:
     what = f"{task.name}: {split}_data()"
     with users_code(what, task.source):
         data = task.train_data() if split == "train" else task.test_data()
         return make_feed(
-            data, what=what, collate=task.collate, workers=spec.workers, seed=mixed(spec.seed, rank), pinned=spec.device == "cuda",
+            data, what=what, collate=task.collate, workers=workers, seed=mixed(spec.seed, rank), reseed=seed_everything, pinned=pinned,
         )  # fmt: skip
 
 

@@ -12,9 +12,9 @@ from paceline.base.errors import BadInput
 from paceline.base.files import read_json
 from paceline.records.layout import RunDir
 from paceline.spec.run import Spec
-from paceline.worker.evaluate import evaluate_alone
 from paceline.worker.measure.tally import Tally
 from paceline.worker.resilience.weights import restore
+from paceline.worker.score import score_all
 from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.shared_data import load_split
 from paceline.worker.tasks.load import load_task
@@ -23,10 +23,11 @@ from paceline.worker.transform.precision import Arithmetic, dtype, entrance
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """`task_module`: the task's forward around the model, in evaluation mode, on the CPU."""
+    """`task_module`: the task's forward around the model, in evaluation mode."""
 
     spec: Spec
     task_module: TaskModule
+    device: torch.device
 
     @property
     def model(self) -> torch.nn.Module:
@@ -34,12 +35,12 @@ class Trained:
 
     def evaluate(self) -> Tally:
         """The run's own test set, each sample once, in this process."""
-        feed = load_split(self.spec, self.task_module.task, "test", torch.device("cpu"))
-        arithmetic = Arithmetic(self.spec, torch.device("cpu"), None)
-        return evaluate_alone(self.task_module, feed, arithmetic, batch=self.spec.test_batch)
+        feed = load_split(self.spec, self.task_module.task, "test", self.device)
+        arithmetic = Arithmetic(self.spec, self.device, None)
+        return score_all(self.task_module, feed, arithmetic, batch=self.spec.test_batch)
 
 
-def load_trained(run_dir: str | PathLike[str]) -> Trained:
+def load_trained(run_dir: str | PathLike[str], device: str = "cpu") -> Trained:
     run = RunDir(Path(run_dir))
     if not run.weights.exists():
         raise BadInput(f"{run.path}: no trained weights in it (a run that completed leaves {run.weights.name})")
@@ -49,4 +50,5 @@ def load_trained(run_dir: str | PathLike[str]) -> Trained:
     task = load_task(spec.task, spec.params, spec.data)
     model = task.model().to(dtype(spec))
     restore(model, run.weights)
-    return Trained(spec, TaskModule(model.eval(), task, entrance(spec, torch.device("cpu"))))
+    place = torch.device(device)
+    return Trained(spec, TaskModule(model.to(place).eval(), task, entrance(spec, place)), place)

@@ -33,6 +33,7 @@ from paceline.worker.tasks.feed import TensorFeed
 from paceline.worker.tasks.load import load_task, source_digest
 from paceline.worker.tasks.task import Task, better_of
 from paceline.worker.transform.remat import nothing_recomputed
+from paceline.worker.world.amx import avoid_broken_amx
 from paceline.worker.world.collectives import agree, all_reduce_max, broadcast_json
 from paceline.worker.world.env import Identity, announce
 from paceline.worker.world.join import World, check_identity, join
@@ -44,6 +45,8 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     """The stopwatch is in a part of the start-up until the first batch is fetched."""
     spec = Spec.model_validate(read_json(run.spec))
     cores = pin(spec, identity)  # before there are threads
+    if spec.device == "cpu":
+        avoid_broken_amx()
     load_libraries(spec)
     host = host_memory()  # before there is anything worth counting
     cap = Cap()

@@ -135,6 +135,12 @@ def precisions(seen: Seen, applied: Mapping[tuple[str, str], str]) -> Iterator[R
     if seen.tried.why:
         yield Row("precisions", "all", "no", "not tried: torch does not start", "mend torch first")
         return
+    if (limit := seen.tried.facts.get("torch", {}).get("onednn_limit")) is not None:
+        yield Row(
+            "precisions", "AMX on cpu", "no", f"runs do without Intel's matrix unit (ONEDNN_MAX_CPU_ISA={limit}): the variable was set, or "
+            "the processor announces the unit and cannot run it, as in some virtual machines",
+            "products in bf16 are slower than such a processor could make them; use a machine that passes AMX through",
+        )  # fmt: skip
     for device in seen.tried.devices:
         for name in FORMATS:
             yield _format(seen, name, device, applied[name, device.partition(":")[0]])

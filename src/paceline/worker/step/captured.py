@@ -29,8 +29,8 @@ from paceline.worker.transform.side_effects import steady
 
 class CapturedStep(SingleGraphStep):
     """The first steps (three, as in torch's own guide) are ordinary ones on the stream that is then recorded. Libraries
-    allocate there what they need, so that the recording holds nothing but the step. Recording runs no kernel: the recorded step is computed by
-    the first replay."""
+    allocate there what they need, so that the recording holds nothing but the step. Recording runs no kernel: the
+    recorded step is computed by the first replay."""
 
     word, asked = "captured", "graph=captured"
 
@@ -54,9 +54,7 @@ class CapturedStep(SingleGraphStep):
             """A step as `EagerStep` makes it on one rank. Gradients are allocated in it, so nothing has to be
             zeroed."""
             given = own if batches is None else batches.batch(batches.tensors)
-            outputs = description.outputs(self.task_module, given)
-            loss = description.loss(outputs, given, num)
-            sums = description.sums(loss, outputs, given, num)
+            loss, sums = description.forward_loss(self.task_module, given, num)
             with torch.no_grad():
                 graph_buffers.sums.add_(graph_buffers.rows(sums))
             description.divided(loss, state.unit).backward()

@@ -37,6 +37,14 @@ class StepDescription:
         with torch.no_grad():
             return {LOSS: loss, **self.task.score_sums(outputs, batch, num)}
 
+    def forward_loss(
+        self, forward: Callable[[Any], Any], batch: Any, num: int
+    ) -> tuple[tuple[torch.Tensor, Any], Sums]:
+        """The loss, as (sum, count), and everything for the tally."""
+        outputs = self.outputs(forward, batch)
+        loss = self.loss(outputs, batch, num)
+        return loss, self.sums(loss, outputs, batch, num)
+
     def divided(self, loss: tuple[torch.Tensor, Any], unit: float) -> torch.Tensor:
         """What `backward` is called on. `unit`: the divisor of the sums until the true count is known
         (`TrainState.unit`)."""

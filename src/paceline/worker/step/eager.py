@@ -38,9 +38,8 @@ class EagerStep:
         for batch, num, last in step_input:
             self.watch.switch(forward)
             with sharding.accumulate(last=last):
-                outputs = description.outputs(self.forward, batch)
-                loss = description.loss(outputs, batch, num)
-                tally.add(description.sums(loss, outputs, batch, num), num)
+                loss, sums = description.forward_loss(self.forward, batch, num)
+                tally.add(sums, num)
                 if not self.state.unit:
                     self._settle_unit(float(loss[1]) / num)
                 self.watch.switch(backward)

@@ -75,7 +75,9 @@ class ModuleState:
         for path, value in wanted.items():
             self._set(path, value)
         for name, value in self._extra():
-            saved = tensors[f"extra/{name}"].clone() if isinstance(value, torch.Tensor) else values["extra"][name]
+            saved = (
+                tensors[f"extra/{name}"].clone() if isinstance(value, torch.Tensor) else to_json(values["extra"][name])
+            )
             self._modules[name].set_extra_state(saved)
 
     def _set(self, path: str, value: Any) -> None:
@@ -83,8 +85,14 @@ class ModuleState:
         own = vars(module).get(key)
         if not isinstance(value, torch.Tensor):
             if isinstance(own, torch.Tensor) or own != value:
-                setattr(module, key, tuple(value) if isinstance(own, tuple) else value)
-        elif isinstance(own, torch.Tensor) and own.shape == value.shape and own.dtype == value.dtype and own.grad_fn is None:
+                given = to_json(value)  # a copy: the model may change it in place, and the snapshot must stay
+                setattr(module, key, tuple(given) if isinstance(own, tuple) else given)
+        elif (
+            isinstance(own, torch.Tensor)
+            and own.shape == value.shape
+            and own.dtype == value.dtype
+            and own.grad_fn is None
+        ):
             own.detach().copy_(value)
         else:
             device = own.device if isinstance(own, torch.Tensor) else next(module.parameters(), value).device

@@ -115,7 +115,7 @@ class OptimizerState:
             if name in saved:
                 saved[name][key] = tensor
         for name, rows in values["state"].items():
-            saved[name] |= rows
+            saved[name] |= to_json(rows)
         for name, parameter in self._parameters.items():
             part, options = self._keeps.get(id(parameter), (None, None))
             if part is None or options is None:
@@ -129,7 +129,7 @@ class OptimizerState:
             for key, value in saved[name].items():
                 own[key] = _filled(own.get(key), value, parameter, key, options)
         for index, group in enumerate(self._optimizer.param_groups):
-            for key, value in values["groups"][index].items():
+            for key, value in to_json(values["groups"][index]).items():
                 group[key] = tuple(value) if isinstance(group.get(key), tuple) else value
             for key, value in group.items():
                 if isinstance(value, torch.Tensor) and f"group {index}/{key}" in tensors:
@@ -138,7 +138,7 @@ class OptimizerState:
             if isinstance(value, torch.Tensor):
                 value.copy_(tensors[path])
             else:
-                given = values["attributes"][path]
+                given = to_json(values["attributes"][path])
                 setattr(part, key, tuple(given) if isinstance(value, tuple) else given)
 
     # ---- refused ----

@@ -12,7 +12,7 @@ class NotPlain(Exception):
 
 
 def to_json(value: Any) -> Any:
-    """A copy; tuples become lists."""
+    """A copy, so that whoever changes the original does not change what was kept. Tuples become lists."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, tuple | list):

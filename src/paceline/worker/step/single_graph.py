@@ -149,7 +149,9 @@ class SingleGraphStep(ABC):
         before = self.parts.state.copy_out()
         micro = list(step_input)
         for _ in range(self.num_first - self.num_eager):
-            copies = [(_pytree.tree_map_only(torch.Tensor, torch.clone, batch), *rest) for batch, *rest in micro]
+            copies = [
+                (_pytree.tree_map_only(torch.Tensor, torch.clone, batch), num, last) for batch, num, last in micro
+            ]
             self._ordinary(StepInput(iter(copies), step_input.position, step_input.num_global), Tally())
             self.num_eager -= 1
             self.parts.state.put_back(before)

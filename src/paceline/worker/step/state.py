@@ -154,7 +154,9 @@ class TrainState:
         here, there = {*_ALWAYS, *self.others}, {*snapshot.values}
         if here != there:
             missing, more = sorted(here - there), sorted(there - here)
-            _refuse(f"nothing for {missing[0]}, which this run has" if missing else f"{more[0]}, which this run has not")
+            _refuse(
+                f"nothing for {missing[0]}, which this run has" if missing else f"{more[0]}, which this run has not"
+            )
         live = {name: tensor for name, tensor in self.tensors().items() if name.startswith(_FIXED)}
         for name, tensor in live.items():
             _fits(tensor, snapshot.tensors, name)

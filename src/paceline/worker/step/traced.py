@@ -26,9 +26,7 @@ class _ForwardLoss(torch.nn.Module):
         self._description, self._graph_buffers, self._num = parts.description, graph_buffers, num
 
     def forward(self, batch: Any) -> tuple[tuple[torch.Tensor, Any], torch.Tensor]:
-        outputs = self._description.outputs(self.task_module, batch)
-        loss = self._description.loss(outputs, batch, self._num)
-        sums = self._description.sums(loss, outputs, batch, self._num)
+        loss, sums = self._description.forward_loss(self.task_module, batch, self._num)
         with torch.no_grad():
             return loss, self._graph_buffers.rows(sums)
 

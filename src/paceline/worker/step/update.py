@@ -30,7 +30,7 @@ class Update:
         self.optimizer.zero_grad(set_to_none=True)
 
     def advance(self) -> None:
-        """The rate of this step alone."""
+        """Moves the run on by one step, and sets the rate of it. A graph of the step has no gradients to clear."""
         position = self.state.position
         self.rates.set(position.iteration)
         position.iteration += 1

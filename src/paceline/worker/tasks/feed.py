@@ -2,7 +2,7 @@
 Dataset through torch's loader, a stream by counting.
 
 Every feed has `num`, `place(cast)` (called once, when the device is known) and `walk(pieces)`, which gives one batch a piece, in
-their order.
+their order. `epoch`: for what is drawn at random on the way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from paceline.base.errors import RunFailed
 from paceline.base.lifeline import die_with_parent
 from paceline.records.facts import DataKind
 from paceline.worker.tasks.ahead import Ahead, is_mapped
-from paceline.worker.tasks.order import Piece
+from paceline.worker.tasks.batch_dataset import BatchDataset, Reseed, WantedBatches
+from paceline.worker.tasks.order import Piece, sample_keys
 
 Collate = Callable[[list[Any]], Any]
 Cast = Callable[[Any], Any]
@@ -50,7 +51,7 @@ class Feed(Protocol):
 
     def place(self, cast: Cast) -> None: ...
 
-    def walk(self, pieces: Sequence[Piece]) -> Walk: ...
+    def walk(self, pieces: Sequence[Piece], *, epoch: int = 0) -> Walk: ...
 
 
 def batches(feed: Feed, pieces: Sequence[Piece]) -> Iterator[Any]:
@@ -115,7 +116,7 @@ class TensorFeed:
     def place(self, cast: Cast) -> None:
         self.tensors = cast(self.tensors)
 
-    def walk(self, pieces: Sequence[Piece]) -> Walk:
+    def walk(self, pieces: Sequence[Piece], *, epoch: int = 0) -> Walk:
         return Indexed(self.tensors, pieces)
 
 
@@ -135,18 +136,8 @@ class MappedFeed:
     def place(self, cast: Cast) -> None:
         self._cast = cast
 
-    def walk(self, pieces: Sequence[Piece]) -> Walk:
+    def walk(self, pieces: Sequence[Piece], *, epoch: int = 0) -> Walk:
         return InOrder(map(self._cast, Ahead(self.tensors, [piece.ids for piece in pieces], pinned=self._pinned)))
-
-
-class _Wanted:
-    """The loader's batch sampler: it yields the ids that the current walk asks for."""
-
-    def __init__(self) -> None:
-        self.ids: list[list[int]] = []
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.ids)
 
 
 def _loader_process(_: int) -> None:
@@ -164,14 +155,17 @@ class DatasetFeed:
 
     kind: DataKind = "dataset"
 
-    def __init__(self, dataset: Any, collate: Collate, workers: int, num: int, seed: int, *, pinned: bool) -> None:
-        """`pinned`: batches are put into pinned memory, from which a GPU copies them while it computes the batch before."""
-        self.num, self._cast, self._wanted = num, _as_is, _Wanted()
+    def __init__(
+        self, dataset: Any, collate: Collate, workers: int, seed: int, reseed: Reseed | None, *, num: int, pinned: bool
+    ) -> None:
+        """`pinned`: batches are put into pinned memory, from which a GPU copies them while it computes the batch before.
+        `seed`: of run and rank: augmentation that is the same in every repeat would not be repeated at all."""
+        self.num, self._cast, self._wanted, self._seed = num, _as_is, WantedBatches(), seed
         self._loader = DataLoader(
-            dataset, batch_sampler=self._wanted, collate_fn=collate, num_workers=workers, persistent_workers=workers > 0,
-            worker_init_fn=_loader_process if workers else None, pin_memory=pinned,
-            # A generator of its own: the loader draws its processes' seeds, and must not move the stream that dropout
-            # uses. Seeded by run and rank: augmentation that is the same in every repeat would not be repeated at all.
+            BatchDataset(dataset, reseed if workers else None), batch_sampler=self._wanted,  # pyright: ignore[reportArgumentType]
+            collate_fn=collate, num_workers=workers, persistent_workers=workers > 0, pin_memory=pinned,
+            worker_init_fn=_loader_process if workers else None,
+            # A generator of its own: the loader draws from it, and must not move the stream that dropout uses.
             generator=torch.Generator().manual_seed(seed),
         )  # fmt: skip
         if workers:
@@ -180,8 +174,10 @@ class DatasetFeed:
     def place(self, cast: Cast) -> None:
         self._cast = cast
 
-    def walk(self, pieces: Sequence[Piece]) -> Walk:
-        self._wanted.ids = [piece.ids.tolist() for piece in pieces]
+    def walk(self, pieces: Sequence[Piece], *, epoch: int = 0) -> Walk:
+        first = np.array([piece.ids[0] for piece in pieces], dtype=np.int64)
+        seeds = sample_keys(first, seed=self._seed, epoch=epoch) % 2**32
+        self._wanted.batches = [(int(seed), piece.ids.tolist()) for seed, piece in zip(seeds, pieces, strict=True)]
         return InOrder(map(self._cast, self._loader))
 
 
@@ -198,7 +194,7 @@ class StreamFeed:
     def place(self, cast: Cast) -> None:
         self.cast = cast
 
-    def walk(self, pieces: Sequence[Piece]) -> Walk:
+    def walk(self, pieces: Sequence[Piece], *, epoch: int = 0) -> Walk:
         return InOrder(self._batches(pieces))
 
     def _batches(self, pieces: Sequence[Piece]) -> Iterator[Any]:
@@ -247,8 +243,9 @@ def _length(dataset: Any, what: str) -> int:
 
 
 def make_feed(
-    data: Any, *, what: str, collate: Collate | None, workers: int = 0, seed: int = 0, pinned: bool = False
-) -> Feed:
+    data: Any, *, what: str, collate: Collate | None, workers: int = 0, seed: int = 0, reseed: Reseed | None = None,
+    pinned: bool = False,
+) -> Feed:  # fmt: skip
     """The feed for whatever a task's train_data() or test_data() returned."""
     if isinstance(data, tuple | list) and data and all(isinstance(item, torch.Tensor | np.ndarray) for item in data):
         tensors = tuple(_tensor(item, target=index == len(data) - 1 and index > 0) for index, item in enumerate(data))
@@ -261,7 +258,8 @@ def make_feed(
     elif isinstance(data, IterableDataset):
         feed = StreamFeed(data, collate or default_collate, _length(data, what))
     elif hasattr(data, "__getitem__") and not isinstance(data, str | bytes | dict | torch.Tensor | np.ndarray):
-        feed = DatasetFeed(data, collate or default_collate, workers, _length(data, what), seed, pinned=pinned)
+        num = _length(data, what)
+        feed = DatasetFeed(data, collate or default_collate, workers, seed, reseed, num=num, pinned=pinned)
     else:
         raise RunFailed(
             f"{what} returned a {type(data).__name__}; it must return (inputs, targets) as tensors or NumPy arrays, "

@@ -105,6 +105,19 @@ def keep_compiled_in(folder: Path) -> None:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
 
 
+_ONEDNN = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")  # the second is its older name
+
+
+def onednn_limit() -> str | None:
+    """The newest instructions that oneDNN, torch's library of products on a CPU, may use; None: all there are."""
+    return next((os.environ[name] for name in _ONEDNN if os.environ.get(name)), None)
+
+
+def limit_onednn(isa: str) -> None:
+    """oneDNN reads it with its first product."""
+    os.environ[_ONEDNN[0]] = isa
+
+
 def announce(identity: Identity, *, local_world_size: int, on_cpu: bool) -> None:
     """accelerate asks the environment who it is, and nobody else: it gets the truth in the words it knows."""
     os.environ.update(

@@ -1,0 +1,47 @@
+"""Loss and scores of a model over some samples, in this process: no world, no sharding, no training run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from paceline.base.errors import RunFailed
+from paceline.worker.measure.tally import LOSS, Tally
+from paceline.worker.sharding.task_module import TaskModule
+from paceline.worker.tasks.feed import Feed, batches
+from paceline.worker.tasks.order import Piece, evaluation_pieces
+from paceline.worker.transform.precision import Arithmetic
+
+# Where the model itself has collectives, a rank that has no sample left runs this one to take part; its outputs are dropped.
+_STAND_IN = Piece(np.zeros(1, dtype=np.int64), 0)
+
+
+def score_all(task_module: TaskModule, feed: Feed, arithmetic: Arithmetic, *, batch: int) -> Tally:
+    """Every sample of the feed, once."""
+    total = score(task_module, feed, evaluation_pieces(feed.num, batch=batch, rank=0, world_size=1), arithmetic)
+    check_count(total, feed)
+    return total
+
+
+def score(task_module: TaskModule, feed: Feed, pieces: Sequence[Piece], arithmetic: Arithmetic) -> Tally:
+    """These samples, in the format of the weights, which under mixed precision is fp32."""
+    tally, task, model = Tally(), task_module.task, task_module.model
+    was_training = model.training
+    model.eval()
+    asked = [piece if len(piece.ids) else _STAND_IN for piece in pieces]
+    with torch.no_grad(), arithmetic.evaluation():
+        for piece, batch in zip(pieces, batches(feed, asked), strict=True):
+            num = len(piece.ids)
+            outputs = arithmetic.full_precision(task_module(batch))
+            if num:
+                loss = task.loss_sum(outputs, batch, num)
+                tally.add({LOSS: loss, **task.score_sums(outputs, batch, num)}, num)
+    model.train(was_training)
+    return tally
+
+
+def check_count(total: Tally, feed: Feed) -> None:
+    if total.num != feed.num:
+        raise RunFailed(f"evaluated {total.num} of {feed.num} test samples: the score would be wrong", kind="inexact")
