@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import random
 import sys
 import traceback
 import warnings
@@ -14,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 import torch._dynamo
 import torch.distributed as dist
@@ -25,7 +27,7 @@ from paceline.worker.assemble import Parts
 from paceline.worker.tasks.task import Task
 from paceline.worker.world.env import Identity, announce
 from paceline.worker.world.join import World
-from round_trip import round_trip, spec_of, task
+from round_trip import NUM, round_trip, spec_of, task
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adam": {"optimizer": "adam", "clip": 0.5},
@@ -56,6 +58,16 @@ class Ids(nn.Module):
         return self.head(self.table((x[:, 0].abs() * 5).long().clamp(max=19)))
 
 
+class Noisy(torch.utils.data.Dataset[Any]):
+    """Draws at random for each sample; in loader processes, whose streams no state holds."""
+
+    def __len__(self) -> int:
+        return NUM
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        return torch.full((6,), index / NUM) + torch.rand(6) + random.random() + np.random.rand(), index % 4
+
+
 def quick(parts: Parts) -> Parts:
     """torch's quick compiler: the same graphs, without C++."""
     if parts.spec.graph == "compile":
@@ -69,6 +81,8 @@ def cases(world: World) -> dict[str, tuple[dict[str, Any], Task]]:
 
     ways = {name: asked for name, asked in WAYS.items() if world.size > 1 or name in ALONE}
     rows = {f"{way} {name}": ({**asked, **more}, task()) for way, asked in ways.items() for name, more in OPTIMIZERS.items()}
+    if world.size == 1:
+        rows["loader adam"] = ({"workers": 2, **OPTIMIZERS["adam"]}, replace(task(), train_data=Noisy))
     if world.size > 1:
         plan = replace(task(), tensor_plan=lambda _: {"0": ColwiseParallel(), "4": RowwiseParallel()})
         plain = replace(plan, model=lambda: nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 4)))
