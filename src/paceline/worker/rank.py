@@ -44,9 +44,9 @@ _GRACE_S = 4.0  # seconds for the parent to report the rank that died, before th
 
 def train_job(run: RunDir, identity: Identity, *, own_log: bool, start: str = STARTED) -> None:
     """One rank from its first line to its last; every end but a signal leaves a last event."""
-    watch = Stopwatch(f"{STARTUP}import")
+    watch, began_t = Stopwatch(f"{STARTUP}import"), wall()  # together: what passes between two clocks is in no part
     log = EventLog(run.events(identity.rank))
-    log.write(Started(rank=identity.rank, host=identity.host, pid=os.getpid(), t=wall(), start=start))
+    log.write(Started(rank=identity.rank, host=identity.host, pid=os.getpid(), t=began_t, start=start))
     if own_log:  # started by somebody else's launcher: a log of our own for every rank all the same
         for stream, number in (("out", 1), ("err", 2)):
             with open_log(run.rank_log(identity.rank, stream)) as file:

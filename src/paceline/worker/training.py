@@ -111,6 +111,7 @@ def _train(parts: Parts, run: RunDir, log: EventLog, fixed: dict[str, Any], core
     save(parts.model, run.weights, in_parts=parts.sharding.in_parts, writes=world.rank == 0)
     watch.switch("shutdown")
     watch.settle()
+    shutdown_t = wall() - watch.spent("shutdown")  # where that part begins; it ends where the parent sees the process end
     observe.close()
     clock, startup = worked({name: seconds for name, seconds in watch.parts.items() if name != "shutdown"})
     log.write(
@@ -119,8 +120,7 @@ def _train(parts: Parts, run: RunDir, log: EventLog, fixed: dict[str, Any], core
             energy=energy, ahead_s=parts.arrivals.ahead_s, traffic=parts.traffic.per_step(), graph=parts.step.finish(),
             training_s=training_s, memory=parts.memory.close(data_bytes=_data_bytes(parts), data_shared=_data_shared(parts)),
             weights_hash=digest, cores=cores, num_parameters=num_parameters(parts.model, parts.sharding.in_parts),
-            score=_main_score(parts.task, total),
-            t=wall() - watch.spent("shutdown"),  # that part begins here, and ends where the parent sees the process end
+            score=_main_score(parts.task, total), t=shutdown_t,
         )
     )  # fmt: skip
 
