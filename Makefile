@@ -37,8 +37,9 @@ demo: $(LIGHT)  ## a light environment, the quick MNIST study, its report (a few
 	@test -s runs/mnist-scaling-quick/report.html  # the study has said where it is; this makes sure
 
 test: setup lint types  ## lint, types and all tests but the marked ones
-	$(PYTEST) -n 2 -m "not gpu and not slow and not alone"
-	@# The second pass: what is timed, and the one cluster in a box this machine can have, run with nothing beside them.
+	@# Three processes for two cores: one of them has the tests on Slurm, which mostly wait.
+	$(PYTEST) -n 3 -m "not gpu and not slow and not alone"
+	@# The second pass: what is timed, with nothing beside it.
 	$(PYTEST) -m "alone and not gpu and not slow"
 
 docs: $(FULL)  ## the documentation as a site in build/site, without the network
@@ -69,8 +70,9 @@ bench: $(FULL)  ## how long commands take to answer, and launchers to start; wha
 	$(PY) benchmarks/scaling.py --json
 	$(PY) benchmarks/train.py --device cpu --threads 1 --batch 32 --tasks features,mnist-convnet --json
 
-soak: $(FULL)  ## the tests marked slow, one at a time; then unit, contract and dist tests in five random orders
+soak: $(FULL)  ## the tests marked slow and those on Slurm, one at a time; then unit, contract and dist tests in five random orders
 	$(PYTEST) -m "slow and not gpu" --timeout 3600
+	$(PYTEST) -m "not slow" tests/e2e/test_slurm.py
 	for seed in $(ORDERS); do \
 	  $(PYTEST) -n 2 -p randomly --randomly-seed=$$seed -m "not gpu and not slow and not alone" tests/unit tests/contract tests/dist; \
 	done

@@ -58,8 +58,8 @@ STARTS_PROCESSES = {"contract", "dist", "parity", "e2e", "gpu"}
 
 # Files in which a test takes seconds and shares nothing with the next: each test goes to whichever process is free.
 SPREAD = ("e2e/test_bad_input.py", "e2e/test_docs.py", "e2e/test_interruptions.py", "parity/test_accelerate.py")
-# The folders with long tests come first, so that small ones fill the end, when one process has nothing left to do.
-LONGEST_FIRST = ("parity", "dist", "e2e", "contract")
+# Long tests come first, so that small ones fill the end, when one process has nothing left to do. Slurm's mostly wait.
+LONGEST_FIRST = ("e2e/test_slurm.py", "parity", "dist", "e2e", "contract")
 
 
 def _folder(item: pytest.Item | pytest.Collector) -> str:
@@ -68,13 +68,17 @@ def _folder(item: pytest.Item | pytest.Collector) -> str:
     return parts[1] if parts[0] == "tests" else parts[0]
 
 
+def _file(item: pytest.Item) -> str:
+    return "/".join(item.path.relative_to(ROOT).parts[1:])
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if _folder(item) == "gpu":
             item.add_marker(pytest.mark.gpu)
     if not config.pluginmanager.has_plugin("randomly"):
-        rank = {folder: number for number, folder in enumerate(LONGEST_FIRST)}
-        items.sort(key=lambda item: rank.get(_folder(item), len(rank)))
+        rank = {name: number for number, name in enumerate(LONGEST_FIRST)}
+        items.sort(key=lambda item: min(rank.get(name, len(rank)) for name in (_folder(item), _file(item))))
 
 
 @pytest.hookimpl(optionalhook=True)

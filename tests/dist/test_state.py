@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.xdist_group("state"), pytest.mark.timeout(200)]
+pytestmark = pytest.mark.timeout(200)
 
 RANKS = Path(__file__).parent / "state_ranks.py"
 NAMES = ("adam", "adamw", "sgd", "rmsprop")

@@ -1,4 +1,4 @@
-"""The cluster in a box for tests: up once for all that use it, down afterwards. One exists per machine: xdist_group("box")."""
+"""The cluster in a box for tests: up once for all that use it, down afterwards. A machine can have one."""
 
 from __future__ import annotations
 

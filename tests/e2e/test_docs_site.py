@@ -16,8 +16,6 @@ import pytest
 
 from documents import ROOT
 
-# One site for all of them: the fixture builds it once a process.
-pytestmark = pytest.mark.xdist_group("docs_site")
 # Attributes that a browser follows by itself; a link of the reader's own is `a`.
 LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
 

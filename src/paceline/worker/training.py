@@ -111,7 +111,9 @@ def _train(parts: Parts, run: RunDir, log: EventLog, fixed: dict[str, Any], core
     save(parts.model, run.weights, in_parts=parts.sharding.in_parts, writes=world.rank == 0)
     watch.switch("shutdown")
     watch.settle()
-    shutdown_t = wall() - watch.spent("shutdown")  # where that part begins; it ends where the parent sees the process end
+    shutdown_t = wall() - watch.spent(
+        "shutdown"
+    )  # where that part begins; it ends where the parent sees the process end
     observe.close()
     clock, startup = worked({name: seconds for name, seconds in watch.parts.items() if name != "shutdown"})
     log.write(
