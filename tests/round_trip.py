@@ -15,6 +15,7 @@ from paceline.worker.assemble import Parts, assemble
 from paceline.worker.evaluate import evaluate
 from paceline.worker.loop import epoch_pieces, steps
 from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.measure.tally import Tally
 from paceline.worker.progress import Progress
 from paceline.worker.shared_data import load_data
 from paceline.worker.step.state import Snapshot
@@ -30,9 +31,11 @@ BEFORE, AFTER = (
 
 def network() -> torch.nn.Module:
     """With running statistics, random numbers and a parameter that nothing uses."""
-    return torch.nn.Sequential(
+    model = torch.nn.Sequential(
         torch.nn.Linear(6, 12), torch.nn.BatchNorm1d(12), torch.nn.ReLU(), torch.nn.Dropout(0.3), torch.nn.Linear(12, 4)
     )
+    model.register_parameter("unused", torch.nn.Parameter(torch.ones(3)))
+    return model
 
 
 def task(**more: Any) -> Task:
@@ -56,24 +59,39 @@ def assembled(spec: Spec, world: World, own: Task) -> Parts:
     return parts
 
 
-def advance(parts: Parts, progress: Progress, num: int) -> None:
-    """`num` steps from where the state stands, through the ends of epochs, where the model is evaluated."""
+def stepped(parts: Parts, progress: Progress, num: int) -> None:
+    """`num` steps as `train` makes them. Where they end an epoch, what comes after its last step is still to be done."""
     position = parts.state.position
     while num:
         pieces = epoch_pieces(parts)
         for num_global in itertools.islice(steps(parts, pieces, progress), num):
             progress.after_step(position.epoch, num_global)
             num -= 1
-        if position.in_epoch == len(pieces):
-            progress.mark(position.epoch)
-            position.epoch, position.in_epoch = position.epoch + 1, 0
-            evaluate(parts)
+        if num:
+            _ended(parts, progress)
 
 
-def round_trip(spec: Spec, world: World, own: Task, *, prepare: Any = None, fresh: bool = True) -> dict[str, Any]:
+def _ended(parts: Parts, progress: Progress) -> None:
+    position = parts.state.position
+    progress.mark(position.epoch)
+    position.epoch, position.in_epoch = position.epoch + 1, 0
+    evaluate(parts)
+    progress.epoch = Tally()
+
+
+def advance(parts: Parts, progress: Progress, num: int) -> None:
+    """`num` steps from where the state stands, through the ends of epochs, where the model is evaluated."""
+    stepped(parts, progress, num)
+    if parts.state.position.in_epoch == len(epoch_pieces(parts)):
+        _ended(parts, progress)
+
+
+def round_trip(
+    spec: Spec, world: World, own: Task, *, prepare: Any = None, fresh: bool = True, before: int = BEFORE
+) -> dict[str, Any]:
     """What the test compares: digests and weights of the ways, and that they moved at all. `fresh`: the third way too."""
     parts, progress = started(spec, world, own, prepare)
-    advance(parts, progress, BEFORE)
+    advance(parts, progress, before)
     kept = parts.state.copy_out()
     first = kept.digest()
     advance(parts, progress, AFTER)

@@ -27,6 +27,14 @@ class Stream(IterableDataset):
             yield torch.tensor([float(index)]), torch.tensor(float(index))
 
 
+class Shuffling(Stream):
+    """Draws its own order."""
+
+    def __iter__(self):
+        for index in torch.randperm(self.num).tolist():
+            yield torch.tensor([float(index)]), torch.tensor(float(index))
+
+
 class Counted:
     better = "lower"
 
@@ -38,7 +46,7 @@ class Counted:
 
     def _data(self, num):
         ids = torch.arange(num, dtype=torch.float32)
-        return {"tensors": (ids[:, None], ids), "dataset": Ids(num), "stream": Stream(num)}[self.kind]
+        return {"tensors": (ids[:, None], ids), "dataset": Ids(num), "stream": Stream(num), "shuffling": Shuffling(num)}[self.kind]
 
     def train_data(self):
         return self._data(self.num_train)

@@ -27,6 +27,7 @@ from paceline.worker.assemble import Parts, assemble
 from paceline.worker.sharding.sharding import num_parameters
 from paceline.worker.shared_data import load_data
 from paceline.worker.loop import train
+from paceline.worker.progress import Progress
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.observer import Observer
 from paceline.worker.tasks.order import epoch_order, training_pieces
@@ -123,7 +124,7 @@ def trained(what: Task, world: World, **asked: Any) -> tuple[Parts, dict[str, An
     if spec.graph == "compile":
         torch._dynamo.reset()  # a process of a real run compiles one step only
         cast("Any", parts.step)._compiler.backend = "aot_eager"
-    total = train(parts, cast("Observer", _Nobody()))
+    total = train(parts, Progress(parts, cast("Observer", _Nobody())))
     seen = {**read_back(parts), "accumulate": agree(parts.step.num_micro(), world)[1], "score": total.means()}
     if spec.remat != "none":
         seen["recomputed"] = agree(seen["recomputed"], world)[1]

@@ -18,6 +18,7 @@ SHAPES = [
     (4, 9, 3, 4, 1, "tensors"),
     (4, 9, 3, 4, 1, "dataset"),
     (3, 10, 7, 3, 2, "stream"),
+    (2, 20, 9, 3, 2, "shuffling"),
     (2, 1, 3, 4, 2, "tensors"),  # the second rank never gets a training sample
 ]
 

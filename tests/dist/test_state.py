@@ -21,7 +21,7 @@ TWO = [
     *(f"{way} {name}" for way in ("eager", "compiled", "model-graph", "ddp", "fsdp", "local", "accelerate", "tensor") for name in NAMES),
     "embedding adam", "embedding sgd",
 ]  # fmt: skip
-ONE = [f"{way} {name}" for way in ("accelerate", "fsdp") for name in NAMES]
+ONE = [*(f"{way} {name}" for way in ("accelerate", "fsdp") for name in NAMES), "loader adam"]
 Seen = dict[str, Any]
 
 

@@ -64,6 +64,7 @@ def test_no_rank_outlives_a_parent_killed_during_start_up(launcher: str, process
     deadline = time.monotonic() + 60
     while workers(tmp_path) < processes and time.monotonic() < deadline:
         time.sleep(0.01)
+    assert workers(tmp_path) >= processes
     psutil.Process(parent.pid).send_signal(signal.SIGKILL)
     parent.wait()
     assert left_after(tmp_path, seconds=20) == []

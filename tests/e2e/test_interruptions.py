@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,9 +162,10 @@ def test_ctrl_c_in_a_run(mode: str, desk: Desk) -> None:
     words = ("run", "gated.py", *SHORT, "on=1x2", f"mode={mode}", "--out", "run")
     command = desk.start(*words)
     run = desk.meet()
+    wait_for("a rank in its first forward pass", (desk.folder / "waiting").exists)
     os.killpg(command.pid, signal.SIGINT)
     if mode == "stubborn":
-        time.sleep(0.5)
+        wait_for("the ranks are asked to leave", (desk.folder / "asked to leave").exists)
         os.killpg(command.pid, signal.SIGINT)
     code, said = desk.end(command)
     assert (code, run.finished) == (130, False)

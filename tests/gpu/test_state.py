@@ -26,10 +26,14 @@ GRAPHS: dict[str, dict[str, Any]] = {
     "eager": {},
     "captured": {"graph": "captured", "graph_of": "step"},
     "compiled": {"graph": "compile", "graph_of": "step"},
+    "model": {"graph": "compile", "graph_of": "model"},
+    "scaled": {"precision": "fp16"},
+    "accelerate": {"precision": "fp16", "wrap": "accelerate"},
 }
 CASES = [
     *((graph, name) for graph in ("eager", "captured") for name in OPTIMIZERS),
     *(("compiled", name) for name in COMPILED),
+    *((graph, "adam") for graph in ("model", "scaled", "accelerate")),
 ]
 
 
@@ -48,4 +52,4 @@ def test_what_is_put_back_goes_on_to_the_same_bits(
         os.environ.pop(variable, None)
     assert row["moved"] and row["put back"]
     assert row["equal"] and not row["different"], row["different"]
-    assert row["step"]["graph"] == {"eager": "eager", "captured": "captured", "compiled": "compile"}[graph]
+    assert row["step"]["graph"] == GRAPHS[graph].get("graph", "eager")

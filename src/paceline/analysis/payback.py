@@ -16,6 +16,7 @@ from paceline.records.findings import MIN_RUNS, Interval, Payback, PaybackVerdic
 from paceline.records.measured import Graph
 from paceline.records.record import Record
 from paceline.records.study import CellRecord, StudyRecord
+from paceline.spec.axes.graphs import GRAPHS
 
 _NUMBERED = ("paid back", "too few runs")
 # What a graph may change beside itself, and what every repeat changes.
@@ -33,14 +34,15 @@ def _same(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in spec.items() if name not in _OF_THE_GRAPH}
 
 
+def _has_graph(cell: CellRecord) -> bool:
+    mode = GRAPHS.get(cell.plan.spec.get("graph", ""))
+    return mode is not None and mode.is_graph
+
+
 def _baseline(cell: CellRecord, study: StudyRecord) -> CellRecord | None:
     """The eager cell with the same other settings. Where `update` is swept too there are several: then the one with the same `update`."""
     own = cell.plan.spec
-    eager = [
-        other
-        for other in study.cells
-        if other.plan.spec.get("graph") == "eager" and _same(other.plan.spec) == _same(own)
-    ]
+    eager = [other for other in study.cells if not _has_graph(other) and _same(other.plan.spec) == _same(own)]
     alike = [other for other in eager if other.plan.spec.get("update") == own.get("update")]
     return next(iter((*alike, *eager)), None)
 
@@ -100,6 +102,6 @@ def payback(study: StudyRecord) -> tuple[Payback, ...]:
     """One for each cell with a graph that has an eager one beside it."""
     made: list[Payback | None] = []
     for cell in study.cells:
-        if cell.plan.spec.get("graph", "eager") != "eager" and (base := _baseline(cell, study)) is not None:
+        if _has_graph(cell) and (base := _baseline(cell, study)) is not None:
             made.append(_row(cell, base))
     return tuple(row for row in made if row is not None)

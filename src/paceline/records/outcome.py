@@ -18,7 +18,8 @@ class Outcome:
     Kinds of failure: task (the user's code raised), nonfinite, data, mismatch (asked != got), inexact (a sample was
     missed or counted twice), exit (a process left early), killed (by a signal, or scancel), timeout, launch (the
     launcher itself failed), queue (Slurm could not be asked, or takes no more jobs now), preempted (Slurm's time
-    limit, or another job), memory, lost (a machine or a link, or no trace of why).
+    limit, or another job), memory, crash (a signal of the process's own making, as SIGSEGV), disk, lost (a machine or a
+    link, or no trace of why), internal (a mistake of ours).
     """
 
     status: Status

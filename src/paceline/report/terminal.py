@@ -85,11 +85,11 @@ def print_run(console: Console, record: Record) -> None:
         _section(console, tables.without_first(ranks, title="Ranks"))
     if record.time and record.time.parts:
         _section(console, run.time(record))
-        _lines(console, words.beside_time(record))
+        _lines(console, words.time_notes(record))
     for table in (run.rank_times(record), run.memory(record)):
         if table.rows:
             _section(console, table)
-    _lines(console, words.beside_memory(record))
+    _lines(console, words.memory_notes(record))
     console.print()
     for sentence in words.held_back(record):
         console.print(Text(sentence, style="bold"))

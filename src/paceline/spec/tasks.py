@@ -1,5 +1,5 @@
 """The built-in tasks as the parent knows them: names, parameters, defaults, and what rules must know of each. Their models and data
-live in `worker/tasks/`; nothing else names one of them."""
+live in `worker/tasks/`. No other code depends on one of them; helps and examples name some."""
 
 from __future__ import annotations
 

@@ -23,11 +23,8 @@ from paceline.worker.world.env import onednn_limit
 
 
 def read_back(parts: Parts, computed: tuple[str, ...] = ()) -> dict[str, Any]:
-    """`buffers` is the rule used.
-
-    What layers computed in is known after the first step, so mixed precision shows only then; a rank that had no sample in any
-    step is told it (`computed`).
-    """
+    """Values read from the objects; `buffers` is the rule used. The types that layers gave (`computed`) are known after the first
+    step, so mixed precision shows only then; a rank that had no sample is given rank 0's."""
     group = parts.optimizer.param_groups[0]
     dtypes = precision.floating(parts.model.parameters())
     computed = parts.step.computed or computed

@@ -167,7 +167,7 @@ def _far(got: torch.Tensor, wanted: torch.Tensor) -> float:
 
 def _best(product: Callable[[], torch.Tensor], device: torch.device) -> float:
     """The shortest of many: what others do on the machine only ever makes it longer."""
-    best, whole = float("inf"), Stopwatch("all")
+    best, trying = float("inf"), Stopwatch("all")
     product()
     for _ in range(_TRIES):
         settle(device)
@@ -175,7 +175,7 @@ def _best(product: Callable[[], torch.Tensor], device: torch.device) -> float:
         product()
         settle(device)
         best = min(best, watch.elapsed())
-        if whole.elapsed() > _ENOUGH_S:
+        if trying.elapsed() > _ENOUGH_S:
             break
     return best
 

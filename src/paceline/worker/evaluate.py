@@ -14,7 +14,8 @@ from paceline.worker.transform.buffers import reconcile
 
 
 def evaluate(parts: Parts, names: list[str] | None = None) -> tuple[Tally, Tally]:
-    """(this rank's tally, everybody's). The model is one model first: running statistics are reconciled by the spec's rule.
+    """Returns this rank's tally and that of all ranks. Before it, running statistics are reconciled by the spec's rule, so that all
+    ranks score one model.
 
     `names`: of the scores, as the last time, so that ranks need not agree on them again.
     """

@@ -20,10 +20,10 @@ from paceline.worker.tasks.order import Piece, epoch_order, training_pieces
 from paceline.worker.tasks.task import users_code
 
 
-def train(parts: Parts, observe: Observer) -> Tally:
-    """Train as long as the spec says, evaluating after every epoch and at the end; the last test tally comes back."""
-    spec, watch, position = parts.spec, parts.watch, parts.state.position
-    progress = Progress(parts, observe)
+def train(parts: Parts, progress: Progress) -> Tally:
+    """Train from where the state stands as long as the spec says, evaluating after every epoch and at the end; the last test tally
+    comes back."""
+    spec, watch, position, observe = parts.spec, parts.watch, parts.state.position, progress.observe
     scores: list[str] | None = None  # of the test data, once all ranks have agreed on their names
     parts.model.train()
     watch.switch("data")

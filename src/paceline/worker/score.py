@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from paceline.base.errors import RunFailed
-from paceline.worker.measure.tally import LOSS, Tally
+from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.task_module import TaskModule
+from paceline.worker.step.description import StepDescription
 from paceline.worker.tasks.feed import Feed, batches
 from paceline.worker.tasks.order import Piece, evaluation_pieces
 from paceline.worker.transform.precision import Arithmetic
@@ -27,7 +28,8 @@ def score_all(task_module: TaskModule, feed: Feed, arithmetic: Arithmetic, *, ba
 
 def score(task_module: TaskModule, feed: Feed, pieces: Sequence[Piece], arithmetic: Arithmetic) -> Tally:
     """These samples, in the format of the weights, which under mixed precision is fp32."""
-    tally, task, model = Tally(), task_module.task, task_module.model
+    tally, model = Tally(), task_module.model
+    description = StepDescription(task_module.task, arithmetic, in_one_piece=True)
     was_training = model.training
     model.eval()
     asked = [piece if len(piece.ids) else _STAND_IN for piece in pieces]
@@ -36,8 +38,7 @@ def score(task_module: TaskModule, feed: Feed, pieces: Sequence[Piece], arithmet
             num = len(piece.ids)
             outputs = arithmetic.full_precision(task_module(batch))
             if num:
-                loss = task.loss_sum(outputs, batch, num)
-                tally.add({LOSS: loss, **task.score_sums(outputs, batch, num)}, num)
+                tally.add(description.sums(description.loss(outputs, batch, num), outputs, batch, num), num)
     model.train(was_training)
     return tally
 

@@ -14,17 +14,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import torch
 
 from paceline.base.errors import RunFailed
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
-from paceline.worker.tasks.feed import Feed, TensorFeed, make_feed
+from paceline.worker.tasks.feed import Draws, Feed, TensorFeed, make_feed
+from paceline.worker.tasks.order import sample_keys
 from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform import precision
 from paceline.worker.world.collectives import agree, all_gather
 from paceline.worker.world.join import World
-from paceline.worker.world.seed import kept, mixed, seed_everything
+from paceline.worker.world.seed import RandomStreams, kept, mixed, seed_everything
 from paceline.worker.world.shared import Address, Shared, find, make
 
 _ALIGNED = 64
@@ -106,8 +108,16 @@ def _feed(spec: Spec, task: Task, split: str, rank: int, *, workers: int, pinned
     with users_code(what, task.source):
         data = task.train_data() if split == "train" else task.test_data()
         return make_feed(
-            data, what=what, collate=task.collate, workers=workers, seed=mixed(spec.seed, rank), reseed=seed_everything, pinned=pinned,
+            data, what=what, collate=task.collate, workers=workers, draws=_draws(spec.seed, rank), pinned=pinned,
         )  # fmt: skip
+
+
+def _draws(seed: int, rank: int) -> Draws:
+    def streams(epoch: int) -> RandomStreams:
+        (key,) = sample_keys(np.zeros(1, dtype=np.int64), seed=seed, epoch=epoch)
+        return RandomStreams(int(key) % 2**32)
+
+    return Draws(mixed(seed, rank), seed_everything, streams)
 
 
 def _same_lengths(feeds: Feeds, task: Task, world: World) -> None:

@@ -11,6 +11,7 @@ import torch
 from paceline.base.errors import BadInput
 from paceline.base.files import read_json
 from paceline.records.layout import RunDir
+from paceline.records.record import load
 from paceline.spec.run import Spec
 from paceline.worker.measure.tally import Tally
 from paceline.worker.resilience.weights import restore
@@ -44,7 +45,7 @@ def load_trained(run_dir: str | PathLike[str], device: str = "cpu") -> Trained:
     run = RunDir(Path(run_dir))
     if not run.weights.exists():
         raise BadInput(f"{run.path}: no trained weights in it (a run that completed leaves {run.weights.name})")
-    if not run.finished or read_json(run.result).get("outcome") != "completed":
+    if not run.finished or not load(run.path).completed:
         raise BadInput(f"{run.path}: the run did not complete, so its weights are no result")
     spec = Spec.model_validate(read_json(run.spec))
     task = load_task(spec.task, spec.params, spec.data)

@@ -11,6 +11,7 @@ from paceline.base.files import read_json
 from paceline.records.events import Applied, EventLog, Finished
 from paceline.records.layout import RunDir
 from paceline.records.split import STARTUP, worked
+from paceline.spec.axes.graphs import GRAPHS
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.rules.sharding import nbytes
 from paceline.spec.run import Spec
@@ -26,6 +27,7 @@ from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import LOSS, Tally
 from paceline.worker.measure.timeline import following
 from paceline.worker.profile import finished, profile
+from paceline.worker.progress import Progress
 from paceline.worker.resilience.weights import fingerprint, save
 from paceline.worker.sharding.sharding import num_parameters
 from paceline.worker.shared_data import SharedFeed, load_data
@@ -99,7 +101,7 @@ def _train(parts: Parts, run: RunDir, log: EventLog, fixed: dict[str, Any], core
     watch.switch(f"{STARTUP}meeting")
     agree(0, world)  # a barrier: no rank's first step waits for another rank's start-up
     began = watch.elapsed()
-    total = train(parts, observe)
+    total = train(parts, Progress(parts, observe))
     training_s = watch.elapsed() - began
     watch.switch("checkpoint")
     energy = parts.energy.stop()
@@ -167,7 +169,7 @@ def load_libraries(spec: Spec) -> None:
         library("reduce")
     if spec.kernel == "fused":
         library("conv")
-    if (spec.graph, spec.graph_of, spec.device, spec.threads) == ("compile", "step", "cpu", 1):
+    if spec.is_step_graph and GRAPHS[spec.graph].needs_compiler and spec.device == "cpu" and spec.threads == 1:
         kernel()
     if (name := SHARDINGS[spec.sharding].library) is not None:
         importlib.import_module(name)

@@ -42,7 +42,7 @@ class Gated:
 
     def forward(self, model, batch):
         if self.mode == "stubborn":
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, lambda *_: (HERE / "asked to leave").touch())
         wait_while("hold")
         if not (HERE / "mended").exists():
             if self.mode == "raises":

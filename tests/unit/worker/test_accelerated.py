@@ -17,12 +17,12 @@ from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.equal_steps import check_equal_steps
 from paceline.worker.step.accelerated import AcceleratedStep, Guarded
 from paceline.worker.step.input import StepInput
-from paceline.worker.transform.accelerated import Prepared, Seat, differences
+from paceline.worker.transform.accelerated import Prepared, RankSetup, differences
 from paceline.worker.transform.flow import Flow
 from paceline.worker.transform.precision import disagreement, word
 from paceline.worker.world.join import World
 
-ASKED = Seat(2, 1, "MULTI_CPU", "cpu", "bf16", 1)
+ASKED = RankSetup(2, 1, "MULTI_CPU", "cpu", "bf16", 1)
 
 
 def world(size: int) -> World:

@@ -12,6 +12,7 @@ import torch._dynamo  # the first optimizer would: it sets an environment variab
 from paceline.base.errors import RunFailed
 from paceline.base.files import write_json
 from paceline.records.events import EventLog
+from paceline.records.gather import refusal
 from paceline.records.layout import RunDir
 from paceline.spec.run import Spec
 from paceline.worker.applied import check, check_steps, read_back
@@ -20,6 +21,7 @@ from paceline.worker.load import load
 from paceline.worker.loop import train
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.observer import Observer
+from paceline.worker.progress import Progress
 from paceline.worker.resilience.weights import save
 from paceline.worker.shared_data import load_data
 from paceline.worker.tasks.load import load_task
@@ -40,7 +42,7 @@ def trained(run: RunDir, task: Task, **asked: Any) -> tuple[Parts, dict[str, Any
     log = EventLog(run.events(0))
     observe = Observer(run, WORLD, log)
     try:
-        train(parts, observe)
+        train(parts, Progress(parts, observe))
     finally:
         observe.close()
         log.close()
@@ -157,7 +159,7 @@ def test_a_pure_model_comes_back_as_it_was_trained(tmp_path: Path) -> None:
     spec = parts.spec.model_copy(update={"task": "features", "params": params})
     save(parts.model, run.weights)
     write_json(run.spec, spec.plain())
-    write_json(run.result, {"outcome": "completed"})
+    write_json(run.result, {**refusal(spec.plain(), "").plain, "outcome": "completed", "key": spec.key()})
     again = load(tmp_path)
     assert {p.dtype for p in again.parameters()} == {torch.bfloat16}
     x = torch.randn(3, 512, dtype=torch.bfloat16)

@@ -17,6 +17,7 @@ from paceline.worker.assemble import assemble
 from paceline.worker.loop import train
 from paceline.worker.measure import clock
 from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.progress import Progress
 from paceline.worker.shared_data import load_data
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
 from paceline.worker.world.join import World
@@ -53,7 +54,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, **asked: Any) -> list[Any]:
     monkeypatch.setattr(type(parts.step), "__call__", timed)
     monkeypatch.setattr(loop, "evaluate", evaluated)
     observe: Any = SimpleNamespace(write=events.append)
-    train(parts, observe)
+    train(parts, Progress(parts, observe))
     return events
 
 

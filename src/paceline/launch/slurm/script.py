@@ -60,8 +60,8 @@ def clock(seconds: float) -> str:
     >>> clock(5400)
     '01:30:00'
     """
-    whole = max(60, int(seconds + 59) // 60 * 60)  # Slurm counts in minutes, upwards
-    return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    limit_s = max(60, int(seconds + 59) // 60 * 60)  # Slurm counts in minutes, upwards
+    return f"{limit_s // 3600:02d}:{limit_s // 60 % 60:02d}:{limit_s % 60:02d}"
 
 
 def options(specs: Sequence[Spec], *, name: str) -> list[str]:
@@ -95,7 +95,7 @@ def _environment(spec: Spec) -> list[str]:
     ]
 
 
-def _section(number: int, section: Section, *, whole: bool) -> str:
+def _section(number: int, section: Section, *, one_size: bool) -> str:
     spec, run = section.spec, section.run
     topology = spec.topology
     check = quoted(
@@ -109,7 +109,7 @@ def _section(number: int, section: Section, *, whole: bool) -> str:
     lines = [
         f"run_{number}() {{  # on={spec.on}, seed {spec.seed}",
         f"  cd {shlex.quote(str(run.path))} || return 1",
-        *([] if whole else [f"  narrow {topology.machines} {topology.processes}"]),
+        *([] if one_size else [f"  narrow {topology.machines} {topology.processes}"]),
         *_environment(spec),
         # Every CPU of the machine for the one agent that starts its ranks; mpirun asks srun for its own agents.
         "  export PACELINE_GIVEN_MACHINES=$SLURM_JOB_NUM_NODES PACELINE_GIVEN_PROCESSES=${SLURM_NTASKS_PER_NODE:-}",
@@ -132,7 +132,7 @@ def render(sections: Sequence[Section], *, name: str) -> str:
     specs = [section.spec for section in sections]
     first = specs[0]
     tops = {(spec.topology.machines, spec.topology.processes) for spec in specs}
-    whole = len(tops) == 1
+    one_size = len(tops) == 1
     head = '"${hosts[0]}"' if first.head is None else shlex.quote(first.head)
     port = "$((20000 + SLURM_JOB_ID % 12000))" if first.port is None else str(first.port)
     blocks = ["#!/bin/bash\n" + "".join(f"#SBATCH {word}\n" for word in options(specs, name=name))]
@@ -146,9 +146,9 @@ def render(sections: Sequence[Section], *, name: str) -> str:
             head=head, port=port, tasks=max(p for _, p in tops), cpus=max(int(spec.cpus_per_task) for spec in specs)
         )
     )
-    if not whole:
+    if not one_size:
         blocks.append(_NARROW)
-    blocks += [_section(number, section, whole=whole) for number, section in enumerate(sections, start=1)]
+    blocks += [_section(number, section, one_size=one_size) for number, section in enumerate(sections, start=1)]
     # The job's own end is that of its last run; each run's is in its folder.
     blocks.append("exit $code\n")
     return "\n".join(blocks)

@@ -15,7 +15,7 @@ from paceline.report.words.held_back import bound_in_words, late_in_words
 Lines = list[tuple[str, str]]
 
 
-def beside_time(record: Record) -> Lines:
+def time_notes(record: Record) -> Lines:
     """What is in no row of the table of times: the unexplained rest, and communication that cost nothing."""
     names = ("time.parts.other", "time.wall_s", "time.hidden_s")
     other, wall, hidden = (record.metric(name) for name in names)
@@ -37,7 +37,7 @@ def held_back(record: Record) -> list[str]:
     return [f"{capitalized(sentence)}." for sentence in sentences]
 
 
-def beside_memory(record: Record) -> Lines:
+def memory_notes(record: Record) -> Lines:
     """The process as a whole, what a device keeps reserved, and why the allocator could not be asked."""
     used = record.memory
     if used is None:

@@ -84,7 +84,7 @@ class Arrivals:
         fewest, most = agree(len(arrived), self._world)
         if fewest != most:
             raise RunFailed(
-                f"one rank took part in {fewest} conversations and another in {most}: their arrivals cannot be laid side by side",
+                f"one rank took part in {fewest} collectives and another in {most}: their arrivals cannot be laid side by side",
                 kind="internal",
             )
         if not len(arrived):

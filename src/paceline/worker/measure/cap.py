@@ -18,7 +18,7 @@ from paceline.base.errors import RunFailed
 from paceline.spec.rules.sharding import nbytes
 
 # How memory that is not there is told, by torch, by libraries below it, and by the system.
-_SIGNS = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "out of memory")
+_PATTERNS = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "out of memory")
 _THREADS = 26_000_000  # gloo's three, with the stacks Linux gives them; measured: 25.2 MB
 _UNDER_A_CAP = ("can't start new thread", "resource temporarily unavailable")  # a thread's stack did not fit
 
@@ -56,10 +56,12 @@ class Cap:
         import torch
 
         self._device = device
-        whole = torch.cuda.get_device_properties(device).total_memory
-        if nbytes(word) > whole:
-            raise RunFailed(f"memory_cap={word}: this GPU has {whole >> 20} MB in all; leave it out", kind="mismatch")
-        torch.cuda.set_per_process_memory_fraction(nbytes(word) / whole, device)
+        total_bytes = torch.cuda.get_device_properties(device).total_memory
+        if nbytes(word) > total_bytes:
+            raise RunFailed(
+                f"memory_cap={word}: this GPU has {total_bytes >> 20} MB in all; leave it out", kind="mismatch"
+            )
+        torch.cuda.set_per_process_memory_fraction(nbytes(word) / total_bytes, device)
 
     def before_threads(self) -> None:
         """Called before the world is joined: checks that there is room for the libraries' threads, which would hang or abort without."""
@@ -97,8 +99,8 @@ def _kept(nbytes: int) -> bool:
 
 def ran_out(error: BaseException, *, rank: int, cap: str | None) -> RunFailed | None:
     """The end of a rank that had no memory left, as a sentence; None where it ended otherwise."""
-    signs = _SIGNS if cap is None else (*_SIGNS, *_UNDER_A_CAP)
-    said = next((text for cause in _chain(error) if (text := _said(cause, signs)) is not None), None)
+    patterns = _PATTERNS if cap is None else (*_PATTERNS, *_UNDER_A_CAP)
+    said = next((text for cause in _chain(error) if (text := _said(cause, patterns)) is not None), None)
     if said is None or (cap is None and isinstance(error, RunFailed)):  # a sentence already
         return None
     wanted = re.search(r"tried to allocate (\d+) bytes", said)
@@ -120,11 +122,11 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _said(error: BaseException, signs: tuple[str, ...]) -> str | None:
+def _said(error: BaseException, patterns: tuple[str, ...]) -> str | None:
     text = error.why if isinstance(error, RunFailed) else " ".join(f"{type(error).__name__}: {error}".split())
     memory = (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
         or getattr(error, "kind", "") == "memory"
     )
-    return text if memory or any(sign in text.lower() for sign in signs) else None
+    return text if memory or any(pattern in text.lower() for pattern in patterns) else None

@@ -94,12 +94,12 @@ class Meter:
         """{"joules": {source: J, or null where it should be but is not known}, "why": sentences}, and on the rank that leads "machine"."""
         settle(self._device)
         self._go_on(self._counters)
-        whole_s = self._since - self._began
+        training_s = self._since - self._began
         sums = {counter.source: 0.0 for counter in self._counters}
         for counter in self._counters:
             sums[counter.source] += counter.sum / counter.per_joule
-            if whole_s < counter.least_s:
-                why = f"training took {whole_s:.2g} s, too short for the GPU's energy counter: it needs {counter.least_s:g} s"
+            if training_s < counter.least_s:
+                why = f"training took {training_s:.2g} s, too short for the GPU's energy counter: it needs {counter.least_s:g} s"
                 self._lost.setdefault(counter.source, why)
             if counter.sum == 0:
                 self._lost.setdefault(

@@ -42,7 +42,7 @@ class Overlap:
         wire: torch.dtype | None = None, num_parameters: int = 0,
     ) -> None:  # fmt: skip
         self._watch, self._world = watch, world
-        self._divide, self._multiply, self._message = world.size if divide is None else divide, multiply, wire
+        self._divide, self._multiply, self._wire = world.size if divide is None else divide, multiply, wire
         self._map_bytes = 4 * num_parameters
         self.sent_as: set[torch.dtype] = set()  # read from what was given to the collective
         self.sizes: list[int] = []  # bytes of the buckets of the last step, as DDP made them
@@ -68,8 +68,8 @@ class Overlap:
         buffer = bucket.buffer()
         self.sizes.append(buffer.nbytes)
         message = buffer if self._divide == 1 else buffer.div_(self._divide)
-        if self._message is not None:
-            message = message.to(self._message)
+        if self._wire is not None:
+            message = message.to(self._wire)
         self.sent_as.add(message.dtype)
         sent = dist.all_reduce(message, async_op=True)
         assert sent is not None

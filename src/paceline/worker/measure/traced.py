@@ -51,13 +51,13 @@ class Trace:
     def save(self, path: Path) -> None:
         """torch's own export, compressed here: torch would pass it on line by line, and take ten times as long."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        whole = path.with_suffix("")
-        self._profiler.export_chrome_trace(str(whole))
+        uncompressed = path.with_suffix("")
+        self._profiler.export_chrome_trace(str(uncompressed))
         packer = zlib.compressobj(wbits=_GZIP)
-        with whole.open("rb") as file:
+        with uncompressed.open("rb") as file:
             packed = [packer.compress(piece) for piece in iter(lambda: file.read(1 << 20), b"")]
         write_bytes(path, b"".join([*packed, packer.flush()]))
-        remove_file(whole)
+        remove_file(uncompressed)
 
     def roots(self) -> list[Frame]:
         """The outermost frames of every thread, their children in them."""

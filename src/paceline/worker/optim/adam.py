@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,15 +21,15 @@ class Corrections:
     second. Inside a compiled CPU graph the loop over the weights would compute two powers for every sixteen weights, a
     third of the step of a small model. On a GPU they cost nothing inside the graph, and a copy from the host would."""
 
-    def __init__(self, group: Group, states: Sequence[dict[str, Any]], dtype: torch.dtype) -> None:
+    def __init__(self, group: Group, states: Callable[[], Sequence[dict[str, Any]]], dtype: torch.dtype) -> None:
         self._group, self._states = group, states
-        self.tensors = {name: torch.zeros(len(states), dtype=dtype) for name in ("size", "root")}
+        self.tensors = {name: torch.zeros(len(states()), dtype=dtype) for name in ("size", "root")}
         self._size, self._root = (tensor.numpy() for tensor in self.tensors.values())  # the same memory
         self._steps: list[float] = []
 
     def read_steps(self) -> None:
         """A parameter that was not used in some step has made fewer steps than the others."""
-        steps = [float(state["step"]) for state in self._states]
+        steps = [float(state["step"]) for state in self._states()]
         self._steps = steps if len(set(steps)) > 1 else steps[:1]
 
     def advance(self) -> None:

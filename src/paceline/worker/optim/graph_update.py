@@ -24,13 +24,18 @@ from paceline.worker.optim.table import rule_of
 class _Group:
     """The parameters of one group that got a gradient in the first step, and how they are updated."""
 
+    optimizer: torch.optim.Optimizer
     group: Group
     parameters: list[torch.nn.Parameter]
-    states: list[dict[str, Any]]
     rate: RateInTensors
     rule: UpdateRule | None  # None: a task's own class, whose step() is traced
     host: HostNumbers | None = field(default=None)
     known: dict[str, Tensors] = field(default_factory=dict[str, Tensors])  # the state's tensors that a graph knows
+
+    @property
+    def states(self) -> list[dict[str, Any]]:
+        """Looked up each time: a state from before the first step is put back by taking these out, and the next step makes new ones."""
+        return [self.optimizer.state[parameter] for parameter in self.parameters]
 
     def state(self) -> dict[str, Tensors]:
         """The optimizer's own state, which its first step has made. Step counters are moved to the device of the
@@ -38,17 +43,22 @@ class _Group:
         first = self.states[0].get("step")
         if first is not None and (self.rule is not None or isinstance(first, torch.Tensor)):
             step_counters(self.states, self.parameters)
-        names = [name for name, value in self.states[0].items() if isinstance(value, torch.Tensor)]
-        self.known = {name: [state[name] for state in self.states] for name in names}
+        self.remember()
         return self.known
+
+    def remember(self) -> None:
+        states = self.states
+        names = [name for name, value in states[0].items() if isinstance(value, torch.Tensor)]
+        self.known = {name: [state[name] for state in states] for name in names}
 
     @torch.no_grad()
     def keep_known(self) -> None:
         """A step outside of the graph may replace tensors of the state: the new values are copied into those that the
-        graph holds."""
+        graph holds. There is nothing to copy between a state from before the first step and that step."""
         for name, tensors in self.known.items():
-            for state, tensor in zip(self.states, tensors, strict=True):
-                if state[name] is not tensor:
+            for parameter, tensor in zip(self.parameters, tensors, strict=True):
+                state = self.optimizer.state.get(parameter, {})
+                if name in state and state[name] is not tensor:
                     tensor.copy_(state[name])
                     state[name] = tensor
 
@@ -57,7 +67,7 @@ class _Group:
         weight = self.parameters[0]
         if self.rule is not None and self.rule.host_numbers is not None and weight.device.type == "cpu":
             dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
-            self.host = self.rule.host_numbers(self.group, self.states, dtype)
+            self.host = self.rule.host_numbers(self.group, lambda: self.states, dtype)
 
 
 class GraphUpdate:
@@ -91,7 +101,7 @@ class GraphUpdate:
                     kind="mismatch",
                 )
             rate = RateInTensors(group, parameters[0], factor=factor, moves_beta=self._rates.moves_beta)
-            groups.append(_Group(group, parameters, [self._optimizer.state[p] for p in parameters], rate, rule))
+            groups.append(_Group(self._optimizer, group, parameters, rate, rule))
         if not groups:
             raise RunFailed(f"{self._asked}: no parameter had a gradient in the first step", kind="mismatch")
         kinds = {(p.dtype, p.device, hasattr(p, "placements")) for group in groups for p in group.parameters}
@@ -144,6 +154,7 @@ class GraphUpdate:
             updates.append(
                 (len(group.parameters), group.rule.captured(group.group, list(group.parameters), group.states, rate))
             )
+            group.remember()
 
         def update(gradients: Tensors) -> None:
             start = 0

@@ -48,7 +48,7 @@ class UpdateRule:
     build: Callable[[list[Group], Spec, dict[str, Any]], torch.optim.Optimizer]
     formula: Callable[[Group], Formula]
     captured: Callable[[Group, Tensors, Sequence[dict[str, Any]], Rate], Captured]
-    host_numbers: Callable[[Group, Sequence[dict[str, Any]], torch.dtype], HostNumbers] | None = None
+    host_numbers: Callable[[Group, Callable[[], Sequence[dict[str, Any]]], torch.dtype], HostNumbers] | None = None
     plain_options: tuple[tuple[str, Any], ...] = ()
 
     def unknown_option(self, group: Group) -> str | None:

@@ -1,6 +1,6 @@
 """The learning rate of every step as a pure function of its number: nothing to save, nothing to restore, nothing to forget to call.
 
-The shapes are those of torch's schedulers of the same names, compared with them in `tests/unit/worker/test_schedule.py`.
+The shapes are those of torch's schedulers of the same names, compared with them in `tests/unit/worker/optim/test_schedule.py`.
 """
 
 from __future__ import annotations

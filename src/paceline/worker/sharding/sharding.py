@@ -45,7 +45,7 @@ class Sharding(Protocol):
     word: str  # what was done, in the words of the setting; read back from here
     module: torch.nn.Module  # what the step calls in training; the plain model serves evaluation
     share: Share
-    reduces_over_ranks: bool  # `reduce` is a conversation of all ranks
+    reduces_over_ranks: bool  # `reduce` is a collective of all ranks
     in_parts: Mapping[str, InParts]  # by their names in the model's state
 
     def accumulate(self, *, last: bool) -> AbstractContextManager[Any]:

@@ -26,7 +26,7 @@ from paceline.worker.world.collectives import all_reduce_
 
 
 class Guarded(TaskModule):
-    """The user's errors are told from accelerate's in here, and outputs are seen before it changes them."""
+    """Tells errors of the user's code from accelerate's, and sees the types of outputs before accelerate converts them."""
 
     def __init__(self, model: torch.nn.Module, task: Task, flow: Flow) -> None:
         super().__init__(model, task)
@@ -41,8 +41,8 @@ class Guarded(TaskModule):
 
 
 class AcceleratedStep:
-    """One batch, one update. On several ranks DDP sends gradients while it still computes others: that much is hidden, and the
-    rest, from the last bucket on, is `communication`, like the exchange of counts before it, where whoever is early waits.
+    """One batch, one update. What DDP sends while it still computes gradients is `hidden_s`. What follows the last bucket, and the
+    exchange of counts before the backward pass, is `communication`.
 
     The types that layers gave in the first forward are compared with the spec before the first update.
     """
@@ -97,9 +97,14 @@ class AcceleratedStep:
         return {"skips": self._skips.state(), "scaler": None if scaler is None else scaler.state_dict()}
 
     def restore(self, values: dict[str, Any]) -> None:
+        scaler = self.prepared.accelerator.scaler
+        if (scaler is None) != (values["scaler"] is None):
+            raise RunFailed(
+                "the state that should be put back is of another precision: accelerate's loss scale", kind="mismatch"
+            )
         self._skips.restore(values["skips"])
-        if values["scaler"] is not None:
-            self.prepared.accelerator.scaler.load_state_dict(values["scaler"])
+        if scaler is not None:
+            scaler.load_state_dict(values["scaler"])
 
     def _look(self) -> None:
         computed = self._flow.close()

@@ -30,6 +30,7 @@ from paceline.worker.step.traced import State, TracedStep
 from paceline.worker.tasks.task import sentence
 from paceline.worker.transform.few_channels import FEW_CHANNELS
 from paceline.worker.transform.graph import USUALLY, Compiler, code_line
+from paceline.worker.transform.graph import tensors as tensors_of
 from paceline.worker.transform.side_effects import steady
 from paceline.worker.transform.small_products import SMALL_PRODUCTS
 from paceline.worker.transform.tracing import compile_traced, trace, written_twice
@@ -82,7 +83,7 @@ class CompiledStep(SingleGraphStep):
         try:
             with steady(self.task_module, self.asked, host=False):
                 # a task may change its batch in place, but not the data
-                moving = [batches.tensors["at"]] if isinstance(batches, GraphBatches) else _tensors(state["batch"])
+                moving = [batches.tensors["at"]] if isinstance(batches, GraphBatches) else tensors_of(state["batch"])
                 proof = Proof(
                     step,
                     moving,
@@ -119,7 +120,7 @@ class CompiledStep(SingleGraphStep):
     # ---- running it ----
 
     def run(self, batch: Any) -> None:
-        for own, tensor in zip(self._batch, _tensors(batch), strict=True):
+        for own, tensor in zip(self._batch, tensors_of(batch), strict=True):
             own.copy_(tensor)
         self.begins()
         if self._recorder is not None:
@@ -169,10 +170,6 @@ class CompiledStep(SingleGraphStep):
 
     def close(self) -> None:
         self._compiler.close()
-
-
-def _tensors(batch: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in _pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
 
 
 def _refusal(error: BaseException, asked: str) -> str:

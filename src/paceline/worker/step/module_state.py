@@ -68,8 +68,9 @@ class ModuleState:
         """Attributes that were not there when the state was copied out go."""
         kept = {path.removeprefix("attribute/"): t for path, t in tensors.items() if path.startswith("attribute/")}
         wanted = {**self._first, **values["numbers"], **kept}
+        numbers = dict(self._numbers())
         for path, value in list(self._attributes()):
-            if path not in wanted and (isinstance(value, torch.Tensor) or path in dict(self._numbers())):
+            if path not in wanted and (isinstance(value, torch.Tensor) or path in numbers):
                 module, key = self._place(path)
                 delattr(module, key)
         for path, value in wanted.items():

@@ -17,6 +17,7 @@ from paceline.worker.step.plain import NotPlain, to_json
 
 # What torch.optim.Optimizer itself keeps. Hooks and flags beside them begin with an underscore.
 _TORCHS = frozenset({"defaults", "param_groups", "state"})
+_ATTRIBUTE = "attribute "  # before the number of the optimizer that keeps it
 
 
 class OptimizerState:
@@ -81,12 +82,12 @@ class OptimizerState:
     def _attributes(self) -> Iterator[tuple[str, torch.optim.Optimizer, str, Any]]:
         """(name, optimizer, attribute, value): of classes that are neither torch's nor ours. Functions do not change."""
         for index, part in enumerate(self._parts):
-            if type(part).__module__.partition(".")[0] in ("torch", "paceline"):
+            if not _is_users(part):
                 continue
             for key, value in vars(part).items():
                 theirs = key in _TORCHS or key.startswith(("_optimizer_", "_zero_grad_", "_warned_", "_patched_"))
                 if not theirs and not callable(value) and not _parameters(value):
-                    yield f"attribute {index}/{key}", part, key, value
+                    yield f"{_ATTRIBUTE}{index}/{key}", part, key, value
 
     # ---- put back ----
 
@@ -94,14 +95,16 @@ class OptimizerState:
         """Refuses what `restore` could not put back in full, before anything is changed."""
         here = self.tensors()
         known = {*self._parameters, *(f"group {index}" for index in range(len(self._optimizer.param_groups)))}
-        known |= {f"attribute {index}" for index in range(len(self._parts))}
+        users = {f"{_ATTRIBUTE}{index}" for index, part in enumerate(self._parts) if _is_users(part)}
         for path, saved in tensors.items():
-            own = here.get(path)
-            if path.rsplit("/", 1)[0] not in known:
+            own, owner = here.get(path), path.rsplit("/", 1)[0]
+            if owner not in known | users:
                 _misfit(f"an optimizer's tensor {path}, which belongs to nothing here")
-            if own is not None and (_local(own).shape != saved.shape or own.dtype != saved.dtype):
-                there, shape = f"{saved.dtype} of shape {list(saved.shape)}", list(_local(own).shape)
+            if own is not None and owner in known and (local(own).shape != saved.shape or own.dtype != saved.dtype):
+                there, shape = f"{saved.dtype} of shape {list(saved.shape)}", list(local(own).shape)
                 _misfit(f"{there} for optimizer/{path}, which is {own.dtype} of shape {shape} here")
+        if strange := [path for path in values["attributes"] if path.rsplit("/", 1)[0] not in users]:
+            _misfit(f"an optimizer's {strange[0]}, which belongs to nothing here")
         if unknown := [name for name in values["state"] if name not in self._parameters]:
             _misfit(f"an optimizer's state for {unknown[0]}, which is no parameter here")
         if (num := len(self._optimizer.param_groups)) != len(values["groups"]):
@@ -134,12 +137,26 @@ class OptimizerState:
             for key, value in group.items():
                 if isinstance(value, torch.Tensor) and f"group {index}/{key}" in tensors:
                     value.copy_(tensors[f"group {index}/{key}"])
-        for path, part, key, value in list(self._attributes()):
-            if isinstance(value, torch.Tensor):
-                value.copy_(tensors[path])
+        own = {path: tensor for path, tensor in tensors.items() if path.startswith(_ATTRIBUTE)}
+        self._restore_attributes({**own, **values["attributes"]})
+
+    def _restore_attributes(self, saved: Mapping[str, Any]) -> None:
+        """Those that a class makes in a later step are made here, or taken away."""
+        for path, part, key, _ in list(self._attributes()):
+            if path not in saved:
+                delattr(part, key)
+        for path, value in saved.items():
+            owner, key = path.removeprefix(_ATTRIBUTE).split("/", 1)
+            part = self._parts[int(owner)]
+            here = vars(part).get(key)
+            if not isinstance(value, torch.Tensor):
+                given = to_json(value)
+                setattr(part, key, tuple(given) if isinstance(here, tuple) else given)
+            elif isinstance(here, torch.Tensor) and here.shape == value.shape and here.dtype == value.dtype:
+                here.copy_(value)
             else:
-                given = to_json(values["attributes"][path])
-                setattr(part, key, tuple(given) if isinstance(value, tuple) else given)
+                device = next(iter(self._parameters.values())).device
+                setattr(part, key, value.to(device=device, copy=True))
 
     # ---- refused ----
 
@@ -157,6 +174,10 @@ class OptimizerState:
         )
 
 
+def _is_users(part: torch.optim.Optimizer) -> bool:
+    return type(part).__module__.partition(".")[0] not in ("torch", "paceline")
+
+
 def _parameters(value: Any) -> bool:
     """Parameters that an optimizer keeps a list of are listed as parameters already."""
     items: Any = value if isinstance(value, list | tuple) else [value]
@@ -167,7 +188,9 @@ def _misfit(what: str) -> None:
     raise RunFailed(f"the state that should be put back has {what}", kind="mismatch")
 
 
-def _local(tensor: torch.Tensor) -> torch.Tensor:
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a DTensor, sharing its memory. Recognised by its attributes, because importing DTensor takes
+    half a second."""
     part: Any = tensor
     return part.to_local() if hasattr(tensor, "to_local") else tensor
 
@@ -177,7 +200,7 @@ def _filled(own: Any, saved: Any, parameter: torch.nn.Parameter, key: str, optio
     if not isinstance(saved, torch.Tensor):
         return saved
     if isinstance(own, torch.Tensor):
-        _local(own).copy_(saved)
+        local(own).copy_(saved)
         return own
     # torch keeps a counter of steps on the host, unless the update reads it on the device
     on_host = key == "step" and not options.get("fused") and not options.get("capturable")

@@ -20,7 +20,7 @@ from paceline.base.errors import RunFailed
 from paceline.worker.optim.scale import LossScale
 from paceline.worker.step import clip
 from paceline.worker.step.module_state import ModuleState
-from paceline.worker.step.optimizer_state import OptimizerState
+from paceline.worker.step.optimizer_state import OptimizerState, local
 from paceline.worker.world.seed import random_states, set_random_states
 
 Tensors = dict[str, torch.Tensor]
@@ -186,10 +186,3 @@ def _fits(tensor: torch.Tensor, tensors: Mapping[str, torch.Tensor], name: str) 
 
 def _refuse(what: str) -> None:
     raise RunFailed(f"the state that should be put back has {what}", kind="mismatch")
-
-
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a DTensor, sharing its memory. Recognised by its attributes, because importing DTensor takes
-    half a second."""
-    part: Any = tensor
-    return part.to_local() if hasattr(tensor, "to_local") else tensor

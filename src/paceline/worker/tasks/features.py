@@ -127,12 +127,12 @@ class Features:
         )
 
     def train_data(self) -> tuple[Any, Any] | _Samples:
-        return self._fed(*(generate(self.num_train, stream=1) if self.folder is None else self._files[:2]))
+        return self._as_data(*(generate(self.num_train, stream=1) if self.folder is None else self._files[:2]))
 
     def test_data(self) -> tuple[Any, Any] | _Samples:
-        return self._fed(*(generate(self.num_test, stream=2) if self.folder is None else self._files[2:]))
+        return self._as_data(*(generate(self.num_test, stream=2) if self.folder is None else self._files[2:]))
 
-    def _fed(self, x: npy.Array, y: npy.Array) -> tuple[Any, Any] | _Samples:
+    def _as_data(self, x: npy.Array, y: npy.Array) -> tuple[Any, Any] | _Samples:
         """The data as tensors, where a batch is one indexed copy, or as a Dataset that gives one sample at a time."""
         if is_mapped(x) and self.loader == "tensors":
             return x, y

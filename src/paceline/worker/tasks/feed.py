@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,6 +27,19 @@ from paceline.worker.tasks.order import Piece, sample_keys
 
 Collate = Callable[[list[Any]], Any]
 Cast = Callable[[Any], Any]
+Streams = Callable[
+    [int], AbstractContextManager[None]
+]  # epoch -> random streams that are the global ones inside `with`
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Where data comes by what it draws at random. `seed`: of run and rank, because augmentation that is the same in every repeat would
+    not be repeated at all. `reseed`: for loader processes. `streams`: for a data stream; of the run and not of the rank."""
+
+    seed: int = 0
+    reseed: Reseed | None = None
+    streams: Streams = lambda epoch: nullcontext()
 
 
 class Walk(Protocol):
@@ -155,18 +169,15 @@ class DatasetFeed:
 
     kind: DataKind = "dataset"
 
-    def __init__(
-        self, dataset: Any, collate: Collate, workers: int, seed: int, reseed: Reseed | None, *, num: int, pinned: bool
-    ) -> None:
-        """`pinned`: batches are put into pinned memory, from which a GPU copies them while it computes the batch before.
-        `seed`: of run and rank: augmentation that is the same in every repeat would not be repeated at all."""
-        self.num, self._cast, self._wanted, self._seed = num, _as_is, WantedBatches(), seed
+    def __init__(self, dataset: Any, collate: Collate, workers: int, draws: Draws, *, num: int, pinned: bool) -> None:
+        """`pinned`: batches are put into pinned memory, from which a GPU copies them while it computes the batch before."""
+        self.num, self._cast, self._wanted, self._seed = num, _as_is, WantedBatches(), draws.seed
         self._loader = DataLoader(
-            BatchDataset(dataset, reseed if workers else None), batch_sampler=self._wanted,  # pyright: ignore[reportArgumentType]
+            BatchDataset(dataset, draws.reseed if workers else None), batch_sampler=self._wanted,  # pyright: ignore[reportArgumentType]
             collate_fn=collate, num_workers=workers, persistent_workers=workers > 0, pin_memory=pinned,
             worker_init_fn=_loader_process if workers else None,
             # A generator of its own: the loader draws from it, and must not move the stream that dropout uses.
-            generator=torch.Generator().manual_seed(seed),
+            generator=torch.Generator().manual_seed(draws.seed),
         )  # fmt: skip
         if workers:
             iter(self._loader)
@@ -183,11 +194,13 @@ class DatasetFeed:
 
 @dataclass
 class StreamFeed:
-    """An IterableDataset with a stated length: every rank walks the whole stream and keeps its own ids."""
+    """An IterableDataset with a stated length: every rank walks the whole stream and keeps its own ids. What the stream
+    draws at random is drawn from streams of its own: the same on every rank, and again in a resumed run."""
 
     dataset: IterableDataset[Any]
     collate: Collate
     num: int
+    streams: Streams
     kind: DataKind = "stream"
     cast: Cast = _as_is
 
@@ -195,18 +208,21 @@ class StreamFeed:
         self.cast = cast
 
     def walk(self, pieces: Sequence[Piece], *, epoch: int = 0) -> Walk:
-        return InOrder(self._batches(pieces))
+        return InOrder(self._batches(pieces, self.streams(epoch)))
 
-    def _batches(self, pieces: Sequence[Piece]) -> Iterator[Any]:
-        stream, position = iter(self.dataset), 0
+    def _batches(self, pieces: Sequence[Piece], streams: AbstractContextManager[None]) -> Iterator[Any]:
+        with streams:
+            stream, position = iter(self.dataset), 0
         for piece in pieces:
             samples: list[Any] = []
-            for wanted in piece.ids:
-                for skipped in range(position, wanted):
-                    self._next(stream, skipped)
-                samples.append(self._next(stream, int(wanted)))
-                position = int(wanted) + 1
-            yield self.cast(self.collate(samples))
+            with streams:
+                for wanted in piece.ids:
+                    for skipped in range(position, wanted):
+                        self._next(stream, skipped)
+                    samples.append(self._next(stream, int(wanted)))
+                    position = int(wanted) + 1
+                batch = self.collate(samples)
+            yield self.cast(batch)
         if position == self.num and next(stream, self) is not self:
             raise RunFailed(f"a data stream gave more than the {self.num} samples its __len__ states", kind="data")
 
@@ -243,10 +259,10 @@ def _length(dataset: Any, what: str) -> int:
 
 
 def make_feed(
-    data: Any, *, what: str, collate: Collate | None, workers: int = 0, seed: int = 0, reseed: Reseed | None = None,
-    pinned: bool = False,
-) -> Feed:  # fmt: skip
+    data: Any, *, what: str, collate: Collate | None, workers: int = 0, draws: Draws | None = None, pinned: bool = False
+) -> Feed:
     """The feed for whatever a task's train_data() or test_data() returned."""
+    draws = draws or Draws()
     if isinstance(data, tuple | list) and data and all(isinstance(item, torch.Tensor | np.ndarray) for item in data):
         tensors = tuple(_tensor(item, target=index == len(data) - 1 and index > 0) for index, item in enumerate(data))
         sizes = [len(tensor) if tensor.dim() else 0 for tensor in tensors]
@@ -256,10 +272,10 @@ def make_feed(
             MappedFeed(tensors, pinned=pinned) if any(is_mapped(item) for item in data) else TensorFeed(tensors)
         )
     elif isinstance(data, IterableDataset):
-        feed = StreamFeed(data, collate or default_collate, _length(data, what))
+        feed = StreamFeed(data, collate or default_collate, _length(data, what), draws.streams)
     elif hasattr(data, "__getitem__") and not isinstance(data, str | bytes | dict | torch.Tensor | np.ndarray):
         num = _length(data, what)
-        feed = DatasetFeed(data, collate or default_collate, workers, seed, reseed, num=num, pinned=pinned)
+        feed = DatasetFeed(data, collate or default_collate, workers, draws, num=num, pinned=pinned)
     else:
         raise RunFailed(
             f"{what} returned a {type(data).__name__}; it must return (inputs, targets) as tensors or NumPy arrays, "

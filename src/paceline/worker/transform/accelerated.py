@@ -4,8 +4,7 @@ accelerate is asked and never believed: where its launcher or its variables are 
 ranks, or in another format, without a word. It gets no feature but mixed precision, and each one that its variables (or its
 own configuration file, through its launcher) could switch on besides is fixed here or found below.
 
-fp16 needs a GPU, where accelerate's own gradient scaler works with it; on a CPU a rule refuses it, so no test here runs it.
-By hand, `prepare` and 30 steps were run in fp16 on one GPU (H200, torch 2.11): no step was skipped. Several GPUs: never.
+fp16 needs a GPU, where accelerate's own gradient scaler works with it (`tests/gpu/test_cuda.py`); on a CPU a rule refuses it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from paceline.worker.world.join import World
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class RankSetup:
     """A rank's place in the world, as Paceline or as accelerate has it. `kind` is accelerate's DistributedType."""
 
     num_processes: int
@@ -46,7 +45,7 @@ _SENTENCES = {
 }
 
 
-def differences(asked: Seat, got: Seat) -> list[str]:
+def differences(asked: RankSetup, got: RankSetup) -> list[str]:
     """A sentence for each thing that accelerate has set up differently; empty when it does what was asked."""
     want, have = asdict(asked), asdict(got)
     return [
@@ -83,7 +82,7 @@ def prepare(module: torch.nn.Module, optimizer: torch.optim.Optimizer, spec: Spe
     # Where OMP_NUM_THREADS is not set, accelerate chooses a number of threads by itself.
     assert isinstance(spec.threads, int)
     torch.set_num_threads(spec.threads)
-    got = _seat(accelerator)
+    got = _setup_of(accelerator)
     wrong = differences(_asked(spec, world, kind=got.kind), got)
     if not wrong:  # otherwise the next line might join, wait for or wrap something that is not ours
         model, wrapped = accelerator.prepare(module, optimizer)
@@ -118,8 +117,8 @@ def _accelerator(spec: Spec) -> Any:
         ) from error
 
 
-def _seat(accelerator: Any) -> Seat:
-    return Seat(
+def _setup_of(accelerator: Any) -> RankSetup:
+    return RankSetup(
         accelerator.num_processes, accelerator.process_index, accelerator.distributed_type.value, _place(accelerator.device),
         accelerator.mixed_precision, accelerator.gradient_accumulation_steps,
     )  # fmt: skip
@@ -132,12 +131,12 @@ def _place(device: torch.device) -> str:
     return f"cuda:{torch.cuda.current_device() if device.index is None else device.index}"
 
 
-def _asked(spec: Spec, world: World, *, kind: str) -> Seat:
+def _asked(spec: Spec, world: World, *, kind: str) -> RankSetup:
     """A process that is alone may be NO, or what accelerate calls a distributed run of one (torchrun's variables are set)."""
     several = "MULTI_CPU" if world.device.type == "cpu" else "MULTI_GPU"
     right = kind if world.size == 1 and kind in ("NO", several) else several
     mixed = spec.precision if is_mixed(spec) else "no"
-    return Seat(world.size, world.rank, right, _place(world.device), mixed, 1)
+    return RankSetup(world.size, world.rank, right, _place(world.device), mixed, 1)
 
 
 def _wrapping(

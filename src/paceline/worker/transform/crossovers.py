@@ -8,9 +8,9 @@ differently and end in different weights. Measured on 2026-11-16: one H200, torc
 
 from __future__ import annotations
 
-# Multiplications (rows x inner x columns) of a product that is written as a sum. The crossover lies at 4.1 million with and without a
-# bias: over all shapes that choice is 1 % slower than the better way of each shape, and torch's alone 46 to 49 %.
-MOST_SUMMED = 1 << 22
-# Input channels x kernel places of a convolution whose weight gradient is a batch of products. The crossover lies at 90: 2 % slower than
-# the better way of each shape; torch's alone is 28 %.
+# Multiplications (rows x inner x columns) of a product that is written as a sum, with and without a bias: over all shapes that choice
+# is 1 % slower than the better way of each shape, and torch's alone 46 to 49 %.
+MOST_SUMMED = 4_100_000
+# Input channels x kernel places of a convolution whose weight gradient is a batch of products: over all shapes that
+# choice is 2 % slower than the better way of each shape, and torch's alone 28 %.
 MOST_TAPS = 90

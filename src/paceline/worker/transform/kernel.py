@@ -242,8 +242,10 @@ def _alike(ours: list[Tensor | None], torchs: list[Tensor | None]) -> bool:
     if not pairs:
         return False
     apart = sum(float((one.double() - other.double()).square().sum()) for one, other in pairs)
-    whole = sum(float(other.double().square().sum()) for _, other in pairs)
-    return not apart > whole * _GRADIENTS_APART[pairs[0][1].dtype] ** 2  # nothing to compare where they are not finite
+    squared_norm = sum(float(other.double().square().sum()) for _, other in pairs)
+    return (
+        not apart > squared_norm * _GRADIENTS_APART[pairs[0][1].dtype] ** 2
+    )  # nothing to compare where they are not finite
 
 
 def _close(ours: Tensor, torchs: Tensor) -> bool:

@@ -36,17 +36,17 @@ def apply(spec: Spec, model: torch.nn.Module, units: Sequence[torch.nn.Module]) 
     if spec.remat == "none":
         return
     for unit in units:
-        unit.forward = Again(unit, spec.remat)
+        unit.forward = Recomputed(unit, spec.remat)
 
 
 def read_back(model: torch.nn.Module) -> str:
     """From the modules themselves: what they would do if they were called."""
-    return "+".join(sorted({again.kind for again in _agains(model)})) or "none"
+    return "+".join(sorted({again.kind for again in _recomputed_units(model)})) or "none"
 
 
 def recomputed(model: torch.nn.Module) -> int:
     """How many units were computed again so far. A unit whose children are called directly never is."""
-    return sum(again.times > 0 for again in _agains(model))
+    return sum(again.times > 0 for again in _recomputed_units(model))
 
 
 def nothing_recomputed(spec: Spec, num: int) -> str | None:
@@ -59,13 +59,13 @@ def nothing_recomputed(spec: Spec, num: int) -> str | None:
     )
 
 
-def _agains(model: torch.nn.Module) -> Iterator[Again]:
+def _recomputed_units(model: torch.nn.Module) -> Iterator[Recomputed]:
     for module in model.modules():
-        if isinstance(again := module.__dict__.get("forward"), Again):
+        if isinstance(again := module.__dict__.get("forward"), Recomputed):
             yield again
 
 
-class Again:
+class Recomputed:
     """A unit's forward, whose backward computes it once more. `kind` is the word of the setting, `times` how often it was done."""
 
     def __init__(self, unit: torch.nn.Module, kind: str) -> None:

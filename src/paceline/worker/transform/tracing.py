@@ -112,8 +112,7 @@ def _origin(node: torch.fx.Node) -> torch.fx.Node:
 
 
 def compile_traced(traced: Traced, *, backend: str) -> Callable[[], Any]:
-    """The graph as a call on its inputs. With the backend `trace` it runs operator by operator, and needs no
-    compilation."""
+    """The graph as a call on its inputs. With any backend but inductor it runs operator by operator, without compilation."""
     graph, inputs = traced.graph, traced.inputs
     if backend != "inductor":
         return lambda: graph(*inputs)

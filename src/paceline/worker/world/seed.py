@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+States = tuple[dict[str, torch.Tensor], dict[str, Any]]
+
 
 def mixed(seed: int, rank: int) -> int:
     """A run's seed for one rank; rank 0 and a one-process run have the same."""
@@ -22,6 +24,12 @@ def seed_everything(seed: int, *, rank: int = 0) -> None:
     random.seed(own)
     np.random.seed(own)
     torch.manual_seed(own)
+
+
+def _seed_host(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.default_generator.manual_seed(seed)
 
 
 def fresh() -> None:
@@ -43,7 +51,29 @@ def kept(device: torch.device) -> Generator[None]:
             np.random.set_state(of_numpy)
 
 
-def random_states(device: torch.device) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+class RandomStreams:
+    """Global streams of one's own, for code that draws from the global ones in turns with a model: inside `with`, they are these."""
+
+    def __init__(self, seed: int) -> None:
+        self._host = torch.device("cpu")
+        self._seed = seed
+        self._own: States | None = None
+        self._theirs: States | None = None
+
+    def __enter__(self) -> None:
+        self._theirs = random_states(self._host)
+        if self._own is None:
+            _seed_host(self._seed)
+        else:
+            set_random_states(self._host, *self._own)
+
+    def __exit__(self, *_: object) -> None:
+        assert self._theirs is not None
+        self._own, theirs = random_states(self._host), self._theirs
+        set_random_states(self._host, *theirs)
+
+
+def random_states(device: torch.device) -> States:
     """All global streams as they stand: tensors, and plain values beside them."""
     _, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
     version, words, next_gauss = random.getstate()

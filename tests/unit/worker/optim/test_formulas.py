@@ -77,7 +77,7 @@ def test_a_formula_is_torchs_rule(
         assert rule is not None
         if corrected:
             assert rule.host_numbers is not None
-            numbers = rule.host_numbers(group, states, torch.float64)
+            numbers = rule.host_numbers(group, lambda states=states: states, torch.float64)
             numbers.read_steps()
             numbers.advance()
             rate |= numbers.tensors

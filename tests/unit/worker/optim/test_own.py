@@ -86,7 +86,7 @@ def test_a_number_of_its_own_is_no_part_of_a_graph() -> None:
     ("builder", "said"),
     [
         (lambda model, lr: model, r"optimizer\(model, lr\) returned a Sequential, not a torch.optim.Optimizer"),
-        (lambda model, lr: torch.optim.SGD(list(model.parameters())[:2], lr=lr), "updates not 4 of the model's"),
+        (lambda model, lr: torch.optim.SGD(list(model.parameters())[:2], lr=lr), "updates not 5 of the model's"),
         (lambda model, lr: torch.optim.SGD([*model.parameters(), torch.zeros(1)], lr=lr), "updates 1 that are not the model's"),
         (lambda model, lr: 1 / 0, "ZeroDivisionError"),
     ],

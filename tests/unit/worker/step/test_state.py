@@ -14,10 +14,11 @@ import torch
 
 from made_step import WORLD
 from paceline.base.errors import RunFailed
+from paceline.worker.loop import train
 from paceline.worker.progress import Progress
 from paceline.worker.step.compiled import CompiledStep
 from paceline.worker.step.state import Snapshot
-from round_trip import advance, assembled, round_trip, spec_of, started, task
+from round_trip import advance, assembled, differences, round_trip, spec_of, started, stepped, task
 from unit_step import DrawingOnHost, OfTheModel, UnderAProfiler, compiler, quick_step
 
 __all__ = ["compiler"]  # a fixture
@@ -58,6 +59,29 @@ def test_what_is_put_back_goes_on_to_the_same_bits(executor: str, optimizer: str
     assert row["moved"] and row["put back"]
     assert row["equal"] and not row["different"], row["different"]
     assert row["iteration"] == 17
+
+
+@pytest.mark.parametrize("executor", ["eager", "compiled", "captured"])
+def test_a_state_from_before_the_first_step(executor: str) -> None:
+    """It has none of the optimizer's moments, which a graph that was made since then holds on to."""
+    asked, prepare = EXECUTORS[executor]
+    row = round_trip(spec_of(**asked, optimizer="adam"), WORLD, task(), prepare=prepare, before=0)
+    assert row["moved"] and row["put back"] and not row["different"], row["different"]
+
+
+@pytest.mark.parametrize("before", [0, 8, 12])
+def test_the_loop_goes_on_from_where_the_state_stands(before: int) -> None:
+    """`train` itself, to the end of the run: at the start, in an epoch, and between the last step of an epoch and its evaluation."""
+    spec = spec_of(optimizer="adam", clip=0.5, epochs=3)
+    parts, progress = started(spec, WORLD, task(), None)
+    stepped(parts, progress, before)
+    kept = parts.state.copy_out()
+    scores = train(parts, progress).plain()
+    other, theirs = started(spec, WORLD, task(), None)
+    other.state.put_back(kept)
+    assert train(other, theirs).plain() == scores
+    assert other.state.position.iteration == 18
+    assert not differences(parts.state.copy_out(), other.state.copy_out())
 
 
 def test_everything_that_moves_is_listed() -> None:
@@ -135,6 +159,24 @@ def test_what_a_users_optimizer_keeps_in_attributes_is_a_part_of_the_state() -> 
     assert "optimizer/attribute 0/norm" in row["names"]
 
 
+class Late(Counts):
+    """Keeps attributes that its first step makes."""
+
+    def step(self, closure: Any = None) -> None:
+        if not hasattr(self, "late"):
+            self.late, self.mean = 0, torch.zeros(())
+        self.late += 1
+        self.mean.add_(self.late)
+        super().step(closure)
+
+
+@pytest.mark.parametrize("before", [0, 8])
+def test_attributes_that_a_users_optimizer_makes_in_its_first_step(before: int) -> None:
+    own = replace(task(), optimizer=lambda model, lr: Late(model.parameters(), lr))
+    row = round_trip(spec_of(optimizer="task"), WORLD, own, before=before)
+    assert row["moved"] and row["put back"] and not row["different"], row["different"]
+
+
 class Log:
     """An object that no state can hold."""
 
@@ -168,12 +210,15 @@ class Noisy(torch.utils.data.Dataset[Any]):
         return torch.full((6,), index / 44) + torch.rand(6) + random.random() + np.random.rand(), index % 4
 
 
-class Counted(torch.utils.data.IterableDataset[Any]):
+class Shuffled(torch.utils.data.IterableDataset[Any]):
+    """A stream that draws its order, and something for each sample."""
+
     def __len__(self) -> int:
         return 44
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, int]]:
-        return ((torch.full((6,), index / 44), index % 4) for index in range(44))
+        for index in torch.randperm(44).tolist():
+            yield torch.full((6,), index / 44) + torch.rand(6) + random.random() + np.random.rand(), index % 4
 
 
 def jittered(batch: Any, keys: torch.Tensor) -> Any:
@@ -183,7 +228,7 @@ def jittered(batch: Any, keys: torch.Tensor) -> Any:
 
 DATA: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "dataset": ({}, {"train_data": Noisy}),
-    "stream": ({"shuffle": False}, {"train_data": Counted}),
+    "stream": ({"shuffle": False}, {"train_data": Shuffled}),
     "augmented": ({}, {"augment": jittered}),
 }
 
@@ -220,6 +265,10 @@ OTHERS: dict[str, tuple[Change, str]] = {
     "another layer's": (
         lambda s: s.tensors.update({"optimizer/9.weight/step": torch.zeros(())}),
         "9.weight/step, which belongs to",
+    ),
+    "another class's": (
+        lambda s: s.values["optimizer"]["attributes"].update({"attribute 0/count": 1}),
+        "attribute 0/count, which belongs to",
     ),
     "groups": (
         lambda s: s.values["optimizer"]["groups"].append({}),
