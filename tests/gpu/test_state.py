@@ -47,7 +47,9 @@ def test_what_is_put_back_goes_on_to_the_same_bits(
     torch._dynamo.reset()
     world = World(rank=0, size=1, local_rank=0, host="here", device=torch.device("cuda", 0), backend="gloo")
     optimizer = COMPILED[name] if graph == "compiled" else OPTIMIZERS[name]
-    row = round_trip(spec_of(**{"device": "cuda", **GRAPHS[graph], **optimizer}), world, task())
+    # A graph that is compiled anew is another one: torch chooses kernels by timing, and by the shapes that came first.
+    fresh = GRAPHS[graph].get("graph") != "compile"
+    row = round_trip(spec_of(**{"device": "cuda", **GRAPHS[graph], **optimizer}), world, task(), fresh=fresh)
     for variable in ("_TORCHINDUCTOR_PYOBJECT_TENSOR_DATA_PTR", "TRITON_PTXAS_PATH"):
         os.environ.pop(variable, None)
     assert row["moved"] and row["put back"]
