@@ -55,6 +55,7 @@ def test_the_order_turns(train: ModuleType) -> None:
     )
 
 
+@pytest.mark.slow
 def test_all_contestants_train_the_same() -> None:
     """Few steps of the real thing: same weights at the start, same batches, same update, or the test loss would not be the same."""
     words = ["--tasks", "mnist-convnet", "--steps", "20", "--repeats", "1", "--settings", "graph=eager", "--json"]

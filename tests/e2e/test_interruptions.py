@@ -142,7 +142,9 @@ def test_a_killed_rank_ends_its_run_and_is_named(launcher: str, victim: int, des
     assert said == f"paceline: killed: {record.why}\n"
 
 
-@pytest.mark.parametrize("launcher", ["local", "torchrun", "spawn", AS_TORCHRUN, "mpirun"])
+@pytest.mark.parametrize(
+    "launcher", ["local", "torchrun", pytest.param("spawn", marks=pytest.mark.slow), AS_TORCHRUN, "mpirun"]
+)
 def test_ranks_die_with_a_killed_parent_and_the_same_command_works(launcher: str, desk: Desk) -> None:
     words = ("run", "gated.py", *SHORT, "on=1x2", f"launcher={launcher}", "--out", "run")
     command = desk.start(*words)
