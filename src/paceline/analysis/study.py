@@ -88,6 +88,7 @@ def findings(study: StudyRecord) -> StudyFindings:
         fingerprints=tuple(one for one in prints if one is not None and one.plain),
         score=score,
         author_notes=tuple(plan.notes),
+        warnings=tuple(dict.fromkeys((warned.kind, warned.text) for record in records for warned in record.warnings)),
         loose=study.loose,
         source=plan.source,
         swept=tuple(plan.swept),

@@ -97,6 +97,16 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Warned:
+    """What a reader must know beside the figures: samples that train and test share, say. `kind` is one word for
+    scripts."""
+
+    kind: str
+    text: str
+    t: float
+
+
+@dataclass(frozen=True, slots=True)
 class Broke:
     """The rank could not go on, and says why in one sentence; the traceback, if any, is in its log."""
 
@@ -106,9 +116,9 @@ class Broke:
     rank: int | None = None
 
 
-Event = Started | Applied | Mark | Epoch | Finished | Broke
+Event = Started | Applied | Mark | Epoch | Finished | Warned | Broke
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__.lower(): kind for kind in (Started, Applied, Mark, Epoch, Finished, Broke)
+    kind.__name__.lower(): kind for kind in (Started, Applied, Mark, Epoch, Finished, Warned, Broke)
 }
 
 

@@ -16,7 +16,7 @@ from paceline.records.measured import Graph, Late, Memory, Rank, Traffic
 from paceline.records.origin import Fingerprint, SlurmJob
 from paceline.records.outcome import COMPLETED, under_cap
 from paceline.records.profile import Profile
-from paceline.records.record import OwnScore, Record, parse
+from paceline.records.record import Caution, OwnScore, Record, parse
 from paceline.records.section import Place, Scores
 from paceline.records.split import all_parts, most_memory, rank_parts, startup_parts
 from paceline.records.steady import RULE, pace
@@ -115,6 +115,12 @@ def _job(run: RunDir, ended: Ended) -> SlurmJob | None:
     return SlurmJob(job=job["job"], waited_s=waited_s, hosts=tuple(machine["host"] for machine in machines))
 
 
+def _warnings(ranks: Sequence[RankEvents]) -> tuple[Caution, ...]:
+    """Each once, whichever ranks gave it."""
+    told = dict.fromkeys((warned.kind, warned.text) for rank in ranks for warned in rank.warned)
+    return tuple(Caution(kind=kind, text=text) for kind, text in told)
+
+
 def _own_score(finished: Finished | None) -> OwnScore | None:
     return None if finished is None else OwnScore.read(finished.score, Place("score"))
 
@@ -152,6 +158,8 @@ def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]
         weights_hash=first.finished.weights_hash if outcome is COMPLETED and first.finished else None,
         num_parameters=first.finished.num_parameters if first.finished else None,
         history=_history(first, ended.started_t),
+        warnings=_warnings(told),
+        probe=read_json(run.facts).get("probe") if run.facts.exists() else None,
         queue=_job(run, ended),
         fingerprint=Fingerprint.read(fingerprint, Place(str(run.fingerprint))),
         finished_t=ended.started_t + ended.wall_s,

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from paceline.records.events import Applied, Broke, Epoch, Event, Finished, Mark, Started, read
+from paceline.records.events import Applied, Broke, Epoch, Event, Finished, Mark, Started, Warned, read
 from paceline.records.layout import RunDir
 from paceline.records.outcome import COMPLETED, Outcome, failed
 from paceline.records.split import Span
@@ -48,6 +48,7 @@ class RankEvents:
     marks: list[Mark] = field(default_factory=list[Mark])
     epochs: list[Epoch] = field(default_factory=list[Epoch])
     finished: Finished | None = None
+    warned: list[Warned] = field(default_factory=list[Warned])
     broke: Broke | None = None
 
     def take(self, event: Event) -> None:
@@ -62,6 +63,8 @@ class RankEvents:
                 self.epochs.append(event)
             case Finished():
                 self.finished = event
+            case Warned():
+                self.warned.append(event)
             case Broke():
                 self.broke = event
 

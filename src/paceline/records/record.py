@@ -32,6 +32,14 @@ class OwnScore(Section):
     better: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caution(Section):
+    """What a reader must know beside the figures."""
+
+    kind: str = ""
+    text: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Record(Section):
     """`record.test["accuracy"]`, `record.time.wall_s`, `record.metric("test.accuracy")`, `record.plain` for the JSON of all of it.
@@ -65,6 +73,8 @@ class Record(Section):
     weights_hash: str | None = None
     num_parameters: int | None = None
     history: tuple[EpochRow, ...] = ()
+    warnings: tuple[Caution, ...] = ()
+    probe: dict[str, Any] | None = None  # of a user's task: how its loss and scores recombine
     restarts: int = 0
     queue: SlurmJob | None = None
     fingerprint: Fingerprint | None = None

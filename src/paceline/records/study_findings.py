@@ -34,6 +34,7 @@ class StudyFindings:
     fingerprints: tuple[Fingerprint, ...]  # of every run that left one
     score: Metric | None = None  # the task's own
     author_notes: tuple[str, ...] = ()
+    warnings: tuple[tuple[str, str], ...] = ()  # kind and text, of any completed run
     loose: bool = False  # runs in a folder, that no study planned
     source: str = ""
     swept: tuple[str, ...] = ()

@@ -80,6 +80,8 @@ def print_run(console: Console, record: Record) -> None:
         console.print(Text(f"{record.kind}: {record.why}", style="red" if record.outcome == "failed" else "yellow"))
     if record.test or record.train:
         _section(console, run.scores(record))
+    for warned in record.warnings:
+        console.print(Text(f"warning ({warned.kind}): {warned.text}", style="yellow"))
     ranks = tables.ranks([("", record)])
     if len(ranks.rows) > 1:
         _section(console, tables.without_first(ranks, title="Ranks"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paceline.records.events import Applied, Broke, Epoch, EventLog, Finished, Mark, Started
+from paceline.records.events import Applied, Broke, Epoch, EventLog, Finished, Mark, Started, Warned
 from paceline.records.gather import Ended, Exit, gather
 from paceline.records.layout import RunDir
 from paceline.records.outcome import failed
@@ -50,6 +50,15 @@ def ended(*codes: int, ours: bool = False, **more: Any) -> Ended:
     return Ended(
         T0, 9.0, tuple(Exit(f"rank_{i:05d}", i, code, ours and code != 0) for i, code in enumerate(codes)), **more
     )
+
+
+def test_warnings_are_in_the_record_once(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        log = EventLog(RunDir(tmp_path).events(rank))
+        log.write(Warned("leak", "3 samples", T0))
+        log.close()
+    found = judged(tmp_path, ["finished", "finished"], ended(0, 0))
+    assert found["warnings"] == [{"kind": "leak", "text": "3 samples"}]
 
 
 def test_a_completed_run_in_known_figures(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_what_gather_made_has_the_keys_of_the_contract_in_their_order(written: R
     names = [
         "schema", "outcome", "kind", "why", "run_dir", "key", "spec", "applied", "train", "test", "score", "ranks", "time", "steps",
         "samples", "graph", "throughput", "steady", "memory", "traffic", "energy", "cost", "weights", "weights_hash", "num_parameters",
-        "history", "restarts", "queue", "fingerprint", "finished_t", "profile",
+        "history", "warnings", "probe", "restarts", "queue", "fingerprint", "finished_t", "profile",
     ]  # fmt: skip
     value = document(written)
     assert list(value) == names

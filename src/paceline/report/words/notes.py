@@ -78,12 +78,16 @@ def _scaling(rows: Sequence[Scaling]) -> list[str]:
     return [f"Scaling: {_SCALING[kind]}." for kind in kinds]
 
 
+def _warnings(study: StudyFindings) -> list[str]:
+    return [f"Warning ({kind}): {text}" for kind, text in study.warnings]
+
+
 def fitted(budget_s: float) -> str:
     return f"The number of repeats was fitted to a budget of {budget_s:g} s."
 
 
 def notes(study: StudyFindings) -> tuple[str, ...]:
     return (
-        *study.author_notes, *_runs(study), *_evaluated(study.counts), *_formats(study), *_slow(study.cells),
+        *study.author_notes, *_warnings(study), *_runs(study), *_evaluated(study.counts), *_formats(study), *_slow(study.cells),
         *_scaling(study.scaling), *provenance.notes(study.fingerprints),
     )  # fmt: skip
