@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from paceline.records.events import Applied, Broke, Epoch, Event, Finished, Mark, Started
+from paceline.records.events import Applied, Broke, Epoch, Event, Finished, Mark, Started, Warned
 from paceline.records.record import Record
 from paceline.records.study import StudyRecord
 
@@ -42,6 +42,8 @@ def _event_rows(event: Event) -> Iterator[dict[str, Any]]:
             yield from _numbers({f"time.{part}_s": value for part, value in event.parts.items()}, scope="rank")
             yield from _numbers({f"memory.{name}": value for name, value in event.memory.items()}, scope="rank")
             yield {"scope": "rank", "metric": "time.training_s", "value": event.training_s}
+        case Warned():
+            yield {"metric": event.kind, "text": event.text}
         case Broke():
             yield {"metric": event.kind, "text": event.why}
 
