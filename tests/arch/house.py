@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 GROUND = ("base", "spec", "records")
 WING = (
     "worker.world", "worker.tasks", "worker.transform", "worker.measure", "worker.resilience", "worker.kernels",
-    "worker.sharding", "worker.optim", "worker.step",
+    "worker.sharding", "worker.optim", "worker.step", "worker.probe",
 )  # fmt: skip
 
 # room -> the rooms it may import. A room that is not here does not exist: a new folder is a decision, not an accident.
@@ -31,7 +31,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "commands": (*GROUND, "launch", "planner", "analysis", "report", "data", "study", "cluster"),
     "cli": ("base", "commands"),
     "__main__": ("cli",),
-    "__init__": ("records", "commands", "worker"),
+    "__init__": ("records", "commands", "worker", "worker.tasks"),  # what a task's file uses
     # the worker: one process per rank. `worker` itself is the files at the top of the wing, which see all of it.
     "worker": (*GROUND, *WING),
     "worker.world": (*GROUND, "worker.kernels"),  # ranks of one machine talk through memory, by a kernel of ours
@@ -53,6 +53,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
         "worker.sharding",
     ),
     "worker.resilience": (*GROUND, "worker.world"),
+    # how a user's task recombines, in the describe job
+    "worker.probe": (*GROUND, "worker.world", "worker.tasks", "worker.measure", "worker.transform"),
 }
 
 # Files whose imports of other rooms are for the type checker only; at run time their names are resolved on first use.

@@ -25,6 +25,7 @@ from paceline.spec.rules.precision import NEED_FACTS
 from paceline.spec.rules.rule import DataShape, Known
 from paceline.spec.run import Spec
 from paceline.spec.tasks import BUILTIN, Param, task_file
+from paceline.spec.verdict import Verdict
 from paceline.study.execute import TaskQuestion, describe
 
 
@@ -55,7 +56,7 @@ class TaskDescriptions:
     def __init__(self, warm: Warm | None = None) -> None:
         self.warm = warm
         self._facts: dict[str, TaskFacts] = {}
-        self.seconds = 0.0
+        self.seconds = self.probed_s = 0.0
 
     @property
     def first(self) -> TaskFacts | None:
@@ -82,6 +83,7 @@ class TaskDescriptions:
                 )  # fmt: skip
                 self._facts[key] = describe(asked, RunDir(folder / "describe"), warm=self.warm)
             self.seconds += time.monotonic() - began
+            self.probed_s += self._facts[key].probe_s
         return self._facts[key]
 
 
@@ -102,8 +104,12 @@ class Prepared:
 
     @property
     def described_s(self) -> float:
-        """How long the describe jobs took."""
-        return self.descriptions.seconds
+        """How long the describe jobs took, without their probes."""
+        return self.descriptions.seconds - self.probed_s
+
+    @property
+    def probed_s(self) -> float:
+        return self.descriptions.probed_s
 
     def spec(self, asked: Mapping[str, Any], *, look: bool = True) -> Spec:
         """The complete spec for these words, or BadInput with every problem.
@@ -157,7 +163,7 @@ class Prepared:
     def _certain(self, own: Mapping[str, Any], rest: dict[str, Any], values: dict[str, Any], *, look: bool) -> Spec:
         spec = self._resolved(own, values, self.known)
         facts = self.descriptions.before(rest, spec)
-        if look and facts is None and spec.precision in NEED_FACTS:
+        if look and facts is None and (self.source_sha256 is not None or spec.precision in NEED_FACTS):
             try:
                 facts = self.descriptions.at(self.task, rest, spec)
             except RunFailed as error:
@@ -166,6 +172,7 @@ class Prepared:
             return spec
         known = replace(
             self.known, linear=facts.linear, capability=facts.capability, tables=facts.num_tables > 0, sparse=facts.num_sparse > 0,
+            **(_of_file(facts) if self.source_sha256 is not None else {}),
         )  # fmt: skip
         return self._resolved(own, values, known)
 
@@ -200,15 +207,18 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host, warm: Warm | 
     name = f"{path}:{wanted}" if wanted else str(path)
     descriptions = TaskDescriptions(warm)
     facts = descriptions.at(name, rest, given)
-    known = Known(
-        host,
-        DataShape(facts.train.kind),
-        facts.knows_better,
-        tensor_plan=facts.has_tensor_plan,
-        own_optimizer=facts.has_optimizer,
-    )
+    known = Known(host, **_of_file(facts))
     defaults = {"optimizer": OWN, **facts.defaults} if facts.has_optimizer else facts.defaults
     return Prepared(name, facts.params, defaults, known, facts.source_sha256, descriptions)
+
+
+def _of_file(facts: TaskFacts) -> dict[str, Any]:
+    """What rules know of a user's task with these parameters; of a built-in one it stands in a table."""
+    return {
+        "train": DataShape(facts.train.kind), "knows_better": facts.knows_better, "tensor_plan": facts.has_tensor_plan,
+        "own_optimizer": facts.has_optimizer,
+        "verdict": None if facts.probe is None else Verdict.model_validate(facts.probe),
+    }  # fmt: skip
 
 
 def _task_path(task: str) -> tuple[Path, str]:

@@ -104,7 +104,7 @@ Leave = Callable[[list[int]], bool]  # asked on an interruption: leave these job
 
 def start(what: Ready, *, tick: Tick | None = None, leave: Leave | None = None, warm: Warm | None = None) -> Record:
     try:
-        since = None if what.began_t is None else Since(what.began_t, what.prepared.described_s)
+        since = None if what.began_t is None else Since(what.began_t, what.prepared.described_s, what.prepared.probed_s)
         record = run_to_record(what.rendered, tick=tick, since=since, warm=warm)
         write_page(record)
         return record

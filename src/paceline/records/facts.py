@@ -34,6 +34,8 @@ class TaskFacts:
     has_tensor_plan: bool = False  # it says how its layers are cut over ranks
     has_optimizer: bool = False  # it builds its own
     num_tables: int = 0  # nn.Embedding
+    probe: dict[str, Any] | None = None  # how its loss and scores recombine (`spec/verdict.py`)
+    probe_s: float = 0.0
     num_sparse: int = 0  # of them, those whose gradients are sparse
 
     @property

@@ -159,7 +159,7 @@ def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]
         num_parameters=first.finished.num_parameters if first.finished else None,
         history=_history(first, ended.started_t),
         warnings=_warnings(told),
-        probe=read_json(run.facts).get("probe") if run.facts.exists() else None,
+        probe=None if spec.probe is None else spec.probe.model_dump(mode="json"),
         queue=_job(run, ended),
         fingerprint=Fingerprint.read(fingerprint, Place(str(run.fingerprint))),
         finished_t=ended.started_t + ended.wall_s,

@@ -44,7 +44,9 @@ class Span:
 
     started_t: float
     wall_s: float
-    before: Mapping[str, float] = field(default_factory=dict[str, float])  # of it, before the ranks: `plan`, `describe`
+    before: Mapping[str, float] = field(
+        default_factory=dict[str, float]
+    )  # of it, before the ranks: `plan`, `describe`, `probe`
 
 
 def worked(clock: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
@@ -69,8 +71,8 @@ def rank_parts(started: Started, finished: Finished, span: Span) -> dict[str, fl
 
 
 def startup_parts(started: Started, finished: Finished, span: Span) -> dict[str, float]:
-    """Where the start-up went. `launch` is what lies before a rank's first line: launcher, interpreter; `plan` and `describe` come
-    before it."""
+    """Where the start-up went. `launch` is what lies before a rank's first line: launcher, interpreter; `plan`, `describe` and
+    `probe` come before it."""
     before = max(0.0, started.t - finished.ahead_s - span.started_t)
     return {**span.before, "launch": max(0.0, before - sum(span.before.values())), **finished.startup}
 

@@ -80,6 +80,8 @@ def print_run(console: Console, record: Record) -> None:
         console.print(Text(f"{record.kind}: {record.why}", style="red" if record.outcome == "failed" else "yellow"))
     if record.test or record.train:
         _section(console, run.scores(record))
+    if (probe := words.probe(record)) is not None:
+        console.print(Text.assemble(("probe: ", "dim"), probe))
     for warned in record.warnings:
         console.print(Text(f"warning ({warned.kind}): {warned.text}", style="yellow"))
     ranks = tables.ranks([("", record)])

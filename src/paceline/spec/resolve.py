@@ -143,7 +143,14 @@ def resolve(
     own = {name: value for name, value in defaults.items() if not _overruled(name, asked)}
     try:
         spec = Spec.model_validate(
-            {**own, **asked, "task": task, "params": dict(params), "source_sha256": source_sha256}
+            {
+                **own,
+                **asked,
+                "task": task,
+                "params": dict(params),
+                "source_sha256": source_sha256,
+                "probe": known.verdict,
+            }
         )
     except ValidationError as error:
         raise BadInput(

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from paceline.spec.settings import NOT_THE_EXPERIMENT, Settings
+from paceline.spec.verdict import Verdict
 
 SCHEMA = 1
 
@@ -28,6 +29,8 @@ class Spec(Settings):
     data_stamp: str | None = Field(
         None, description="names, sizes and times of the files in data: changed, another experiment"
     )
+
+    probe: Verdict | None = Field(None, description="of a user's task: how its loss and its scores recombine")
 
     chosen: dict[str, Any] | None = Field(
         None,

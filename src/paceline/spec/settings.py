@@ -272,6 +272,7 @@ class Settings(Loop, Distributed, Optim, Batching, Queue, Process):
 NOT_THE_EXPERIMENT = frozenset(
     {"timeout", "meet_within", "head", "port", "machine", "time", "account", "qos", "pack", "max_jobs", "price"}
     | {"chosen"}  # why a setting is what it is
+    | {"probe"}  # follows from the task
 )
 
 

@@ -32,14 +32,16 @@ HELP_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """When a command began, and how long its describe jobs took: the wall time of the command includes both."""
+    """When a command began, and how long its describe jobs and their probes took: the wall time includes all three."""
 
     began_t: float
     described_s: float = 0.0
+    probed_s: float = 0.0
 
     def longer(self, ended: Ended) -> Ended:
         before = max(0.0, ended.started_t - self.began_t)
-        parts = {"plan": max(0.0, before - self.described_s), "describe": min(before, self.described_s)}
+        rest = max(0.0, before - self.described_s - self.probed_s)
+        parts = {"plan": rest, "describe": self.described_s, "probe": self.probed_s}
         return replace(
             ended, started_t=ended.started_t - before, wall_s=ended.wall_s + before,
             before={name: seconds for name, seconds in parts.items() if seconds},

@@ -37,6 +37,7 @@ from paceline.worker.step.build import build_step
 from paceline.worker.step.description import StepDescription
 from paceline.worker.step.executor import Step, StepParts
 from paceline.worker.step.state import TrainState
+from paceline.worker.step.together import Together
 from paceline.worker.step.update import Update
 from paceline.worker.tasks.feed import Feed, TensorFeed
 from paceline.worker.tasks.order import Piece
@@ -96,7 +97,7 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     model = model.to(device=world.device, dtype=precision.dtype(spec))
     same_start(model, world)
     feeds = place_data(spec, task, feeds, world)
-    check_equal_steps(feeds.train.num, spec, world)
+    check_equal_steps(feeds.train.num, spec, world, couples=task.couples)
     task_module = TaskModule(model, task, precision.entrance(spec, world.device))
     if spec.kernel == "fused":  # before anything is hung on layers: they are replaced, and keep their parameters
         _fuse(task_module, feeds, world)
@@ -114,9 +115,11 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     # after sharding, which may replace parameters
     state = _state(spec, task_module, sharding, world)
     rates = Rates(state.optimizer, schedule(spec, length(spec, feeds.train.num)), top_lr(spec), moves=moves(spec))
+    together = Together(world, watch) if task.couples and sharding.share.num > 1 else None
+    in_one_piece = sharding.share.num == 1 and spec.accumulate == 1
     parts = StepParts(
         task_module,
-        StepDescription(task, arithmetic, in_one_piece=sharding.share.num == 1 and spec.accumulate == 1),
+        StepDescription(task, arithmetic, in_one_piece=in_one_piece, together=together),
         state, Update(state, sharding, rates, clip=spec.clip), sharding, world, watch, spec.batch,
         feeds.train.tensors if isinstance(feeds.train, TensorFeed) else None,
     )  # fmt: skip
@@ -138,7 +141,7 @@ def _fuse(task_module: TaskModule, feeds: Feeds, world: World) -> None:
         batch = feed.walk([Piece(np.arange(num), num)]).take(0)
         kernel.fuse(task_module.model).prove(
             lambda: task_module(batch),
-            lambda: task.loss_sum(task_module(batch), batch, num)[0],
+            lambda: task.loss_of(task_module(batch), batch, num).total,
             lambda: kept(world.device),
         )
 

@@ -12,9 +12,11 @@ from paceline.base.names import unknown
 from paceline.records.facts import DataFacts, TaskFacts
 from paceline.records.layout import RunDir
 from paceline.spec.settings import names
+from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.optim.sparse import sparse_parameters
+from paceline.worker.probe.probe import probe
 from paceline.worker.sharding.tables import build_outline
-from paceline.worker.tasks.feed import make_feed
+from paceline.worker.tasks.feed import Feed, make_feed
 from paceline.worker.tasks.load import Definition, find, source_digest, values_for
 from paceline.worker.tasks.task import Task, users_code, usual_score
 from paceline.worker.world.seed import seed_everything
@@ -28,14 +30,17 @@ def describe(run: RunDir) -> None:
     task = definition.build(values, asked["data"])
     seed_everything(asked["seed"])
     model = build_outline(task) if asked.get("outline") else task.build_model()
+    train, test = _feed(task, "train"), _feed(task, "test")
+    watch = Stopwatch("probe")
+    verdict = None if asked.get("outline") or definition.source is None else _probed(task, train, asked["seed"])
     facts = TaskFacts(
         params=definition.params, values=values, defaults=definition.defaults, takes_data=definition.takes_data,
-        train=_data_facts(task, "train"), test=_data_facts(task, "test"),
+        train=DataFacts(train.kind, train.num), test=DataFacts(test.kind, test.num),
         num_parameters=sum(p.numel() for p in model.parameters()),
         source_sha256=source_digest(definition.source) if definition.source else None,
         knows_better=task.better is not None or task.score is usual_score, layers=_layers(model), capability=_capability(),
         has_tensor_plan=task.tensor_plan is not None, has_optimizer=task.optimizer is not None, num_sparse=len(sparse_parameters(model)),
-        num_tables=sum(isinstance(module, torch.nn.Embedding) for module in model.modules()),
+        probe=verdict, probe_s=watch.elapsed() if verdict else 0.0, num_tables=sum(isinstance(module, torch.nn.Embedding) for module in model.modules()),
     )  # fmt: skip
     write_json(run.facts, facts.plain())
 
@@ -69,12 +74,16 @@ def _checked(definition: Definition, asked: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _data_facts(task: Task, split: str) -> DataFacts:
+def _feed(task: Task, split: str) -> Feed:
     what = f"{task.name}: {split}_data()"
     with users_code(what, task.source):
         data = task.train_data() if split == "train" else task.test_data()
-        feed = make_feed(data, what=what, collate=task.collate)
-    return DataFacts(feed.kind, feed.num)
+        return make_feed(data, what=what, collate=task.collate)
+
+
+def _probed(task: Task, feed: Feed, seed: int) -> dict[str, Any]:
+    with users_code(f"{task.name} (a look at its loss and scores)", task.source):
+        return probe(task, feed, couples=task.couples_samples, seed=seed).model_dump(mode="json")
 
 
 def _capability() -> tuple[int, int] | None:

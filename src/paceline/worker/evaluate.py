@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from paceline.spec.axes.shardings import SHARDINGS
@@ -11,26 +13,41 @@ from paceline.worker.measure.tally import Tally
 from paceline.worker.score import check_count, score
 from paceline.worker.tasks.order import Piece, evaluation_pieces, training_pieces
 from paceline.worker.transform.buffers import reconcile
+from paceline.worker.whole_set import WholeSet
 
 
-def evaluate(parts: Parts, names: list[str] | None = None) -> tuple[Tally, Tally]:
-    """Returns this rank's tally and that of all ranks. Before it, running statistics are reconciled by the spec's rule, so that all
-    ranks score one model.
+class Evaluated(NamedTuple):
+    """`local`: this rank's own tally; `total`: that of all ranks. `names`: of what was added up over ranks."""
 
-    `names`: of the scores, as the last time, so that ranks need not agree on them again.
+    local: Tally
+    total: Tally
+    names: list[str]
+
+
+def evaluate(parts: Parts, names: list[str] | None = None) -> Evaluated:
+    """Before it, running statistics are reconciled by the spec's rule, so that all ranks score one model.
+
+    `names`: as the last time, so that ranks need not agree on them again.
     """
     parts.sharding.synchronize(at_once=True)
     reconcile(parts.model, parts.world, rule=parts.spec.buffers)
-    local = score(parts.task_module, parts.test, _pieces(parts), parts.arithmetic)
+    cut, together = parts.sharding.share.num > 1, parts.step_parts.description.together
+    whole = WholeSet(parts.task)
+    whole.check(parts.test.num, parts.sharding.share.num)
+    local = score(parts.task_module, parts.test, _pieces(parts), parts.arithmetic, whole, together)
     settle(parts.world.device)
-    total = local.over(parts.world, names) if parts.sharding.share.num > 1 else local
+    total = local.over(parts.world, names) if cut else local
     check_count(total, parts.test)
-    return local, total
+    added_up = total.names
+    total.add_means(whole.scores(parts.world if cut else None))
+    return Evaluated(local, total, added_up)
 
 
 def _pieces(parts: Parts) -> list[Piece]:
     share, num, batch = parts.sharding.share, parts.test.num, parts.spec.test_batch
+    every = np.arange(num, dtype=np.int64)
+    if parts.step_parts.description.together is not None:  # the loss is that of whole batches, at every world size
+        return training_pieces(every, batch=batch, rank=share.index, world_size=share.num)
     if SHARDINGS[parts.spec.sharding].lockstep:  # the same number of batches on every rank
-        every = np.arange(num, dtype=np.int64)
         return training_pieces(every, batch=batch * share.num, rank=share.index, world_size=share.num)
     return evaluation_pieces(num, batch=batch, rank=share.index, world_size=share.num)

@@ -42,8 +42,7 @@ def train(parts: Parts, progress: Progress) -> Tally:
         watch.switch("evaluation")
         parts.memory.evaluating(True)
         with users_code(f"{parts.task.name} (evaluation)", parts.task.source):
-            local, total = evaluate(parts, scores)
-        scores = total.names
+            local, total, scores = evaluate(parts, scores)
         parts.memory.evaluating(False)
         _write(observe, parts, "test", epoch, (local, total))
         progress.epoch = Tally()

@@ -11,9 +11,11 @@ from paceline.base.errors import RunFailed
 from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.step.description import StepDescription
+from paceline.worker.step.together import Together
 from paceline.worker.tasks.feed import Feed, batches
 from paceline.worker.tasks.order import Piece, evaluation_pieces
 from paceline.worker.transform.precision import Arithmetic
+from paceline.worker.whole_set import WholeSet
 
 # Where the model itself has collectives, a rank that has no sample left runs this one to take part; its outputs are dropped.
 _STAND_IN = Piece(np.zeros(1, dtype=np.int64), 0)
@@ -21,15 +23,22 @@ _STAND_IN = Piece(np.zeros(1, dtype=np.int64), 0)
 
 def score_all(task_module: TaskModule, feed: Feed, arithmetic: Arithmetic, *, batch: int) -> Tally:
     """Every sample of the feed, once."""
-    total = score(task_module, feed, evaluation_pieces(feed.num, batch=batch, rank=0, world_size=1), arithmetic)
+    whole = WholeSet(task_module.task)
+    pieces = evaluation_pieces(feed.num, batch=batch, rank=0, world_size=1)
+    total = score(task_module, feed, pieces, arithmetic, whole)
     check_count(total, feed)
+    total.add_means(whole.scores(None))
     return total
 
 
-def score(task_module: TaskModule, feed: Feed, pieces: Sequence[Piece], arithmetic: Arithmetic) -> Tally:
-    """These samples, in the format of the weights, which under mixed precision is fp32."""
+def score(
+    task_module: TaskModule, feed: Feed, pieces: Sequence[Piece], arithmetic: Arithmetic, whole: WholeSet,
+    together: Together | None = None,
+) -> Tally:  # fmt: skip
+    """These samples, in the format of the weights, which under mixed precision is fp32. `whole` keeps what scores of the whole test set
+    need. `together`: for a loss that couples samples, over all ranks."""
     tally, model = Tally(), task_module.model
-    description = StepDescription(task_module.task, arithmetic, in_one_piece=True)
+    description = StepDescription(task_module.task, arithmetic, in_one_piece=True, together=together)
     was_training = model.training
     model.eval()
     asked = [piece if len(piece.ids) else _STAND_IN for piece in pieces]
@@ -37,8 +46,11 @@ def score(task_module: TaskModule, feed: Feed, pieces: Sequence[Piece], arithmet
         for piece, batch in zip(pieces, batches(feed, asked), strict=True):
             num = len(piece.ids)
             outputs = arithmetic.full_precision(task_module(batch))
+            if num or together is not None:
+                loss = description.loss(outputs, batch, num, piece.num_global if together is not None else num)
             if num:
-                tally.add(description.sums(description.loss(outputs, batch, num), outputs, batch, num), num)
+                tally.add(description.sums(loss, outputs, batch, num), num)
+                whole.take(piece.ids, outputs, batch)
     model.train(was_training)
     return tally
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from paceline.base.errors import RunFailed
 from paceline.base.files import read_json
-from paceline.records.events import Applied, EventLog, Finished
+from paceline.records.events import Applied, EventLog, Finished, Warned
 from paceline.records.layout import RunDir
 from paceline.records.split import STARTUP, worked
 from paceline.spec.axes.graphs import GRAPHS
@@ -17,6 +17,7 @@ from paceline.spec.rules.sharding import nbytes
 from paceline.spec.run import Spec
 from paceline.worker.applied import check, check_steps, read_back
 from paceline.worker.assemble import Parts, assemble
+from paceline.worker.cautions import cautions
 from paceline.worker.kernels.build import library
 from paceline.worker.kernels.gather import kernel
 from paceline.worker.loop import train
@@ -24,7 +25,7 @@ from paceline.worker.measure.allocator import host_memory
 from paceline.worker.measure.cap import Cap
 from paceline.worker.measure.clock import Stopwatch, wall
 from paceline.worker.measure.observer import Observer
-from paceline.worker.measure.tally import LOSS, Tally
+from paceline.worker.measure.tally import Tally
 from paceline.worker.measure.timeline import following
 from paceline.worker.profile import finished, profile
 from paceline.worker.progress import Progress
@@ -32,6 +33,7 @@ from paceline.worker.resilience.weights import fingerprint, save
 from paceline.worker.sharding.sharding import num_parameters
 from paceline.worker.shared_data import SharedFeed, load_data
 from paceline.worker.tasks.feed import TensorFeed
+from paceline.worker.tasks.forms import LOSS, TERM
 from paceline.worker.tasks.load import load_task, source_digest
 from paceline.worker.tasks.task import Task, better_of
 from paceline.worker.transform.remat import nothing_recomputed
@@ -56,7 +58,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
         cap.on_host(spec.memory_cap)
     watch.switch(f"{STARTUP}data")
     check_identity(identity, spec)
-    task = load_task(spec.task, spec.params, spec.data)
+    task = load_task(spec.task, spec.params, spec.data, spec.probe)
     feeds = load_data(spec, task, rank=identity.rank, local_rank=identity.local_rank)
     watch.switch(f"{STARTUP}meeting")
     cap.before_threads()
@@ -76,6 +78,9 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     log.write(Applied(values=applied, t=wall()))
     check(spec, applied)
     check_system(spec, applied)
+    if world.rank == 0:
+        for kind, text in cautions(parts):
+            log.write(Warned(kind, text, wall()))
     if spec.profile != "none":
         _profile(parts, run, log, applied)
         return world
@@ -144,7 +149,7 @@ def _after_steps(parts: Parts) -> dict[str, Any]:
 
 
 def _main_score(task: Task, total: Tally) -> dict[str, Any]:
-    main = next((name for name in total.names if name != LOSS), None)
+    main = next((name for name in total.names if name != LOSS and not name.startswith(TERM)), None)
     return {"name": main, "better": better_of(task, main)}
 
 

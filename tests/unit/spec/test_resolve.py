@@ -16,6 +16,7 @@ from paceline.spec.rules.rule import DataShape, Known
 from paceline.spec.rules.table import RULES, check
 from paceline.spec.run import Spec
 from paceline.spec.tasks import BUILTIN, Param
+from paceline.spec.verdict import Verdict
 
 HOST = Host(cores=8, memory_bytes=16 << 30, gpus=0, torch="2.13.0+cpu")
 FULL = Host(
@@ -29,6 +30,13 @@ FULL = Host(
 )
 GPUS = Host(cores=8, memory_bytes=16 << 30, gpus=2, torch="2.13.0")
 KNOWN = Known(HOST, DataShape("tensors"))
+
+
+def looked(**found: Any) -> Known:
+    """What the probe found in a user's task."""
+    return replace(KNOWN, verdict=Verdict(**found))
+
+
 COMPILING = replace(FULL, programs=FULL.programs | {"g++"})
 HOPPER = Known(replace(GPUS, packages=frozenset({"torchao"})), linear=((32, 512), (20, 32)), capability=(9, 0))
 
@@ -227,6 +235,13 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "data-exists": (KNOWN, {"data": "/nowhere/at/all"}),
     "target-in-reach": (KNOWN, {"target": 97}),
     "target-has-a-direction": (Known(HOST, DataShape("tensors"), knows_better=False), {"target": 0.5}),
+    "coupled-loss-in-one-piece": (looked(loss="coupled"), {"accumulate": 2}),
+    "coupled-loss-of-all-ranks": (looked(loss="coupled"), {"on": "1x2", "sync_every": 2}),
+    "model-in-one-piece": (looked(buffers="together"), {"on": "1x2"}),
+    "evaluation-in-one-piece": (looked(together_in_evaluation=True), {"on": "1x2"}),
+    "state-moves-once-a-step": (looked(changes=("count",)), {"accumulate": 2}),
+    "graph-of-what-stays": (looked(changes=("count",), changes_python=True), {"graph": "export"}),
+    "cut-is-known": (looked(loss="coupled", unknown="no"), {"accumulate": 2}),
     "workers-have-work": (KNOWN, {"workers": 2}),
     "stream-has-its-order": (Known(HOST, DataShape("stream")), {"shuffle": True}),
     "stream-in-the-rank": (Known(HOST, DataShape("stream")), {"workers": 1, "shuffle": False}),

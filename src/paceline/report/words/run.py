@@ -11,8 +11,14 @@ from paceline.report.words import numbers as show
 from paceline.report.words.figures import capitalized
 from paceline.report.words.formats import left_out_in_words
 from paceline.report.words.held_back import bound_in_words, late_in_words
+from paceline.spec.verdict import Verdict
 
 Lines = list[tuple[str, str]]
+
+
+def probe(record: Record) -> str | None:
+    """How a user's task recombines, in one line."""
+    return None if record.probe is None else Verdict.model_validate(record.probe).in_words
 
 
 def time_notes(record: Record) -> Lines:

@@ -33,6 +33,7 @@ class ShardingTraits:
     fused_kernel: bool = False  # our kernel of convolution, ReLU and pooling
     shared_memory: bool = False  # messages=memory
     local_sgd: bool = False  # sync_every
+    gathers_outputs: bool = False  # for a loss that couples the samples of a batch
     profiled: bool = False
     takes_wrapper: bool = False  # wrap=accelerate around it
     precision_policy: bool = False  # casts by a policy of its own, so that nothing else may
@@ -56,6 +57,7 @@ SHARDINGS: Mapping[str, ShardingTraits] = MappingProxyType(
                 fused_kernel=True,
                 shared_memory=True,
                 local_sgd=True,
+                gathers_outputs=True,
                 profiled=True,
                 takes_wrapper=True,
             ),
@@ -65,6 +67,7 @@ SHARDINGS: Mapping[str, ShardingTraits] = MappingProxyType(
                 waits_as="DDP",
                 compiled_model=True,
                 fused_kernel=True,
+                gathers_outputs=True,
                 has_buckets=True,
             ),
             ShardingTraits(
@@ -73,6 +76,7 @@ SHARDINGS: Mapping[str, ShardingTraits] = MappingProxyType(
                 waits_as="FSDP",
                 lockstep=True,
                 fused_kernel=True,
+                gathers_outputs=True,
                 precision_policy=True,
                 reshards=True,
                 library="torch.distributed.fsdp",

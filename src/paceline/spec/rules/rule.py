@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from paceline.spec.host import Host
 from paceline.spec.run import Spec
+from paceline.spec.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Known:
     tensor_plan: bool | None = None
     tables: bool | None = None
     sparse: bool | None = None
+    verdict: Verdict | None = None  # of the probe: how loss and scores recombine
     own_optimizer: bool | None = None  # it defines optimizer(model, lr)
 
 

@@ -12,6 +12,7 @@ from paceline.spec.rules.machine import MACHINE
 from paceline.spec.rules.messages import MESSAGES
 from paceline.spec.rules.precision import PRECISION
 from paceline.spec.rules.profile import PROFILE
+from paceline.spec.rules.recombine import RECOMBINE, recombine_words
 from paceline.spec.rules.rule import Known, Rule
 from paceline.spec.rules.samples import SAMPLES
 from paceline.spec.rules.sharding import SHARDING
@@ -25,6 +26,7 @@ GIB = 1 << 30
 RULES: tuple[Rule, ...] = (
     *MACHINE,
     *SAMPLES,
+    *RECOMBINE,
     *PROFILE,
     *UPDATE,
     *PRECISION,
@@ -45,6 +47,7 @@ def check(spec: Spec, known: Known) -> list[str]:
         "inner": spec.inner, "queue_words": " ".join(queue_words(spec)), "torch_class": OPTIMIZERS[spec.optimizer].torch_class,
         "updates_in_graph": " or ".join(f"update={way}" for way in updates_in_graph(spec)),
         "num_linear": len(known.linear or ()), "capability": ".".join(map(str, known.capability or ())),
+        **recombine_words(known),
         "branches_when": task.branches_when, "cut_into": next(iter(task.cut_by), ""), "cut_by": " and ".join(task.cut_by),
     }  # fmt: skip
     return [f"{rule.why.format_map(words)} (rule: {rule.name})" for rule in RULES if rule.breaks(spec, known)]

@@ -12,7 +12,6 @@ from paceline.base.errors import RunFailed
 from paceline.worker.world.collectives import all_reduce_, broadcast_json
 from paceline.worker.world.join import World
 
-LOSS = "loss"
 Sums = dict[str, tuple[Any, Any]]  # name -> (sum, count)
 
 
@@ -53,6 +52,10 @@ class Tally:
     def merge(self, other: Tally) -> None:
         other.take()
         self.add({name: (other._sums[name], other._counts[name]) for name in other._sums}, other.num)
+
+    def add_means(self, means: dict[str, float]) -> None:
+        """Figures that are no sums over samples."""
+        self.add({name: (value, 1) for name, value in means.items()}, 0)
 
     @property
     def names(self) -> list[str]:

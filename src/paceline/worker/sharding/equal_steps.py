@@ -17,8 +17,8 @@ from paceline.worker.world.join import World
 _WRAPPER = "wrap=accelerate"  # which wraps the model in DDP
 
 
-def check_equal_steps(num: int, spec: Spec, world: World) -> None:
-    """`num`: training samples. Only batches that will be trained on count: `steps` may end a run before the short last
+def check_equal_steps(num: int, spec: Spec, world: World, *, couples: bool = False) -> None:
+    """`num`: training samples. `couples`: the loss is computed from the outputs of all ranks. Only batches that will be trained on count: `steps` may end a run before the short last
     one."""
     way = SHARDINGS[spec.sharding]
     asked, waits_as = (_WRAPPER, "DDP") if spec.wrap == "accelerate" else (f"sharding={spec.sharding}", way.waits_as)
@@ -26,6 +26,8 @@ def check_equal_steps(num: int, spec: Spec, world: World) -> None:
         a_sample_for_every_rank(num, spec, world, asked=asked, waits_as=waits_as)
         if way.lockstep:
             _equal_micro_batches(num, spec, world, asked=asked)
+    if couples and world.size > 1 and SHARDINGS[spec.sharding].cuts_samples:
+        a_sample_for_every_rank(num, spec, world, asked=f"on={spec.on}", waits_as="a loss that couples samples")
     if spec.sync_every > 1:
         _time_to_drift(num, spec)
 

@@ -71,9 +71,9 @@ class AcceleratedStep:
             outputs = self.prepared.model(batch)
         if self._flow.open:
             self._look()
-        loss = description.loss(outputs, batch, num)
+        loss = description.loss(outputs, batch, num, step_input.num_global)
         tally.add(description.sums(loss, outputs, batch, num), num)
-        total, count = loss
+        total, count = loss.total, loss.count
         if self.world.size > 1:
             self.watch.switch(communication)
             count = float(all_reduce_(torch.tensor(float(count), dtype=torch.float64), self.world))

@@ -54,7 +54,7 @@ class CapturedStep(SingleGraphStep):
             """A step as `EagerStep` makes it on one rank. Gradients are allocated in it, so nothing has to be
             zeroed."""
             given = own if batches is None else batches.batch(batches.tensors)
-            loss, sums = description.forward_loss(self.task_module, given, num)
+            loss, sums = description.forward_loss(self.task_module, given, num, num)
             with torch.no_grad():
                 graph_buffers.sums.add_(graph_buffers.rows(sums))
             description.divided(loss, state.unit).backward()

@@ -69,7 +69,7 @@ class CompiledStep(SingleGraphStep):
 
     def make(self, update: GraphUpdate, graph_buffers: GraphBuffers, batch: Any, num: int) -> None:
         self._compiler.get_ready()
-        step = TracedStep(self.parts, update, graph_buffers, self._message, num=num)
+        step = TracedStep(self.parts, update, graph_buffers, self._message, num=(num, self._num_global or num))
         batches = self._batches
         state = step.state(self._given(batch) if batches is None else batches.tensors)
 

@@ -8,17 +8,21 @@ from typing import Any
 
 import torch
 
-from paceline.worker.measure.tally import LOSS, Sums
+from paceline.worker.step.together import Together
+from paceline.worker.tasks.forms import Loss, Sums
 from paceline.worker.tasks.task import Task
 from paceline.worker.transform.precision import Arithmetic
 
 
 class StepDescription:
     """`in_one_piece`: the step has one rank and one micro-batch, so the gradient of the mean is computed directly.
-    Otherwise it is the gradient of a sum, divided in the end by what all ranks counted."""
+    Otherwise it is the gradient of a sum, divided in the end by what all ranks counted. `together`: how the outputs of
+    all ranks are gathered, for a loss that couples samples."""
 
-    def __init__(self, task: Task, arithmetic: Arithmetic, *, in_one_piece: bool) -> None:
-        self.task, self.arithmetic, self.in_one_piece = task, arithmetic, in_one_piece
+    def __init__(
+        self, task: Task, arithmetic: Arithmetic, *, in_one_piece: bool, together: Together | None = None
+    ) -> None:
+        self.task, self.arithmetic, self.in_one_piece, self.together = task, arithmetic, in_one_piece, together
 
     def outputs(self, forward: Callable[[Any], Any], batch: Any) -> Any:
         """Computed in the run's number format, and cast to fp32 for the loss where that is a half format."""
@@ -28,25 +32,24 @@ class StepDescription:
             self.arithmetic.look(outputs)
         return self.arithmetic.full_precision(outputs)
 
-    def loss(self, outputs: Any, batch: Any, num: int) -> tuple[torch.Tensor, Any]:
-        """(sum, count) over the batch's `num` samples."""
-        return self.task.loss_sum(outputs, batch, num)
+    def loss(self, outputs: Any, batch: Any, num: int, num_global: int) -> Loss:
+        """Of this rank's `num` samples among the `num_global` of the whole batch."""
+        if self.together is not None:
+            return self.together.loss(self.task, outputs, batch, num, num_global)
+        return self.task.loss_of(outputs, batch, num, num_global)
 
-    def sums(self, loss: tuple[torch.Tensor, Any], outputs: Any, batch: Any, num: int) -> Sums:
-        """Loss and scores, for the tally."""
+    def sums(self, loss: Loss, outputs: Any, batch: Any, num: int) -> Sums:
+        """Loss, its terms and the scores, for the tally."""
         with torch.no_grad():
-            return {LOSS: loss, **self.task.score_sums(outputs, batch, num)}
+            return {**loss.figures, **self.task.score_sums(outputs, batch, num)}
 
-    def forward_loss(
-        self, forward: Callable[[Any], Any], batch: Any, num: int
-    ) -> tuple[tuple[torch.Tensor, Any], Sums]:
-        """The loss, as (sum, count), and everything for the tally."""
+    def forward_loss(self, forward: Callable[[Any], Any], batch: Any, num: int, num_global: int) -> tuple[Loss, Sums]:
+        """The loss, and everything for the tally."""
         outputs = self.outputs(forward, batch)
-        loss = self.loss(outputs, batch, num)
+        loss = self.loss(outputs, batch, num, num_global)
         return loss, self.sums(loss, outputs, batch, num)
 
-    def divided(self, loss: tuple[torch.Tensor, Any], unit: float) -> torch.Tensor:
+    def divided(self, loss: Loss, unit: float) -> torch.Tensor:
         """What `backward` is called on. `unit`: the divisor of the sums until the true count is known
         (`TrainState.unit`)."""
-        total, count = loss
-        return total / (count if self.in_one_piece else unit)
+        return loss.total / (loss.count if self.in_one_piece else unit)

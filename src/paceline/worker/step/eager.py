@@ -38,13 +38,13 @@ class EagerStep:
         for batch, num, last in step_input:
             self.watch.switch(forward)
             with sharding.accumulate(last=last):
-                loss, sums = description.forward_loss(self.forward, batch, num)
+                loss, sums = description.forward_loss(self.forward, batch, num, step_input.num_global)
                 tally.add(sums, num)
                 if not self.state.unit:
-                    self._settle_unit(float(loss[1]) / num)
+                    self._settle_unit(float(loss.count) / num)
                 self.watch.switch(backward)
                 update.scaled(description.divided(loss, self.state.unit)).backward()
-            total = total + loss[1]
+            total = total + loss.count
             num_micro += 1
         if not self.state.unit:
             self._settle_unit(0.0)

@@ -29,7 +29,7 @@ class ProfiledStep:
         if not self._training:
             return
         instrument.switch("loss")
-        loss = description.loss(outputs, batch, num)
+        loss = description.loss(outputs, batch, num, num)
         mean = update.scaled(description.divided(loss, self._parts.state.unit))
         instrument.switch("backward")
         mean.backward()

@@ -13,6 +13,7 @@ from paceline.worker.sharding.gradient_message import GradientMessage
 from paceline.worker.step import clip
 from paceline.worker.step.executor import StepParts
 from paceline.worker.step.single_graph import GraphBuffers
+from paceline.worker.tasks.forms import Loss
 
 State = dict[str, Any]
 
@@ -20,20 +21,20 @@ State = dict[str, Any]
 class _ForwardLoss(torch.nn.Module):
     """Forward, loss and scores as the forward of one module."""
 
-    def __init__(self, parts: StepParts, graph_buffers: GraphBuffers, num: int) -> None:
+    def __init__(self, parts: StepParts, graph_buffers: GraphBuffers, num: tuple[int, int]) -> None:
         super().__init__()
         self.task_module = parts.task_module
         self._description, self._graph_buffers, self._num = parts.description, graph_buffers, num
 
-    def forward(self, batch: Any) -> tuple[tuple[torch.Tensor, Any], torch.Tensor]:
-        loss, sums = self._description.forward_loss(self.task_module, batch, self._num)
+    def forward(self, batch: Any) -> tuple[Loss, torch.Tensor]:
+        loss, sums = self._description.forward_loss(self.task_module, batch, *self._num)
         with torch.no_grad():
-            return loss, self._graph_buffers.rows(sums)
+            return loss._replace(figures={}), self._graph_buffers.rows(sums)
 
 
 class TracedStep:
     """The functions get all they work on as `state`, and see fake tensors in its place. `message`: what ranks send each
-    other."""
+    other. `num`: samples of this rank, and of all."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class TracedStep:
         graph_buffers: GraphBuffers,
         message: GradientMessage | None,
         *,
-        num: int,
+        num: tuple[int, int],
     ) -> None:
         self._parts, self._update, self._graph_buffers, self._message = parts, update, graph_buffers, message
         self._parameters, self._clip, self._unit = update.parameters, parts.update.clip, parts.state.unit
@@ -91,7 +92,7 @@ class TracedStep:
             mean = self._parts.description.divided(loss, self._unit)
             gradients = torch.autograd.grad(mean, list(leaves.values()), allow_unused=self._message is not None)
         state["sums"].add_(rows)
-        return list(gradients), torch.as_tensor(loss[1]) / self._unit
+        return list(gradients), torch.as_tensor(loss.count) / self._unit
 
     def update(self, state: State, gradients: list[torch.Tensor]) -> None:
         """The same arithmetic as `Update`, without reading any value on the host."""
@@ -120,7 +121,7 @@ class TracedStep:
         with torch.enable_grad():
             loss, _ = self._forward_loss(batch)
             self._parts.description.divided(loss, self._unit).backward()
-        flat = self.flat([parameter.grad for parameter in self._parameters], torch.as_tensor(loss[1]) / self._unit)
+        flat = self.flat([parameter.grad for parameter in self._parameters], torch.as_tensor(loss.count) / self._unit)
         for parameter in self._parts.task_module.parameters():
             parameter.grad = None
         return flat

@@ -172,6 +172,7 @@ class DatasetFeed:
     def __init__(self, dataset: Any, collate: Collate, workers: int, draws: Draws, *, num: int, pinned: bool) -> None:
         """`pinned`: batches are put into pinned memory, from which a GPU copies them while it computes the batch before."""
         self.num, self._cast, self._wanted, self._seed = num, _as_is, WantedBatches(), draws.seed
+        self.dataset, self.collate = dataset, collate
         self._loader = DataLoader(
             BatchDataset(dataset, draws.reseed if workers else None), batch_sampler=self._wanted,  # pyright: ignore[reportArgumentType]
             collate_fn=collate, num_workers=workers, persistent_workers=workers > 0, pin_memory=pinned,

@@ -9,7 +9,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,10 +18,11 @@ from paceline.base.errors import BadInput, RunFailed
 from paceline.base.files import sha256
 from paceline.base.names import unknown
 from paceline.spec.tasks import BUILTIN, Param, task_file
-from paceline.worker.tasks.task import Task, users_code, usual_forward, usual_loss, usual_score
+from paceline.spec.verdict import Verdict
+from paceline.worker.tasks.task import Task, no_score, users_code, usual_forward, usual_loss, usual_score
 
 REQUIRED = ("model", "train_data", "test_data")
-OPTIONAL = ("forward", "loss", "score", "collate")
+OPTIONAL = ("forward", "loss", "score", "score_all", "score_of", "collate")
 # Names that a file may well use for something of its own: taken only with these parameters, and never by guess.
 CAREFUL = {"augment": ("batch", "keys"), "units": ("model",), "tensor_plan": ("model",), "optimizer": ("model", "lr")}
 _MISSING = inspect.Parameter.empty
@@ -68,10 +69,22 @@ class Definition:
         better = getattr(home, "better", None)
         if better not in (None, "higher", "lower"):
             raise RunFailed(f"{self.name}: better is {better!r}; it must be 'higher' or 'lower'", kind="task")
+        couples = getattr(home, "couples", None)
+        if couples not in (None, "batch"):
+            raise RunFailed(f"{self.name}: couples is {couples!r}; it can only be 'batch'", kind="task")
+        usual = {
+            "forward": usual_forward,
+            "loss": usual_loss,
+            "score": no_score if "score_all" in extras else usual_score,
+        }
         return Task(
-            name=self.name, source=self.source, better=better, **calls,
-            **{"forward": usual_forward, "loss": usual_loss, "score": usual_score, **extras},
-        )  # fmt: skip
+            name=self.name,
+            source=self.source,
+            better=better,
+            couples_samples=couples is not None,
+            **calls,
+            **{**usual, **extras},
+        )
 
 
 def _names(function: Any) -> tuple[str, ...]:
@@ -214,5 +227,7 @@ def values_for(params: tuple[Param, ...], raw: Mapping[str, Any]) -> dict[str, A
     }
 
 
-def load_task(task: str, params: Mapping[str, Any], data: str | None) -> Task:
-    return find(task).build(params, data)
+def load_task(task: str, params: Mapping[str, Any], data: str | None, verdict: Verdict | None = None) -> Task:
+    """`verdict`: how its loss and scores recombine, where somebody has looked."""
+    built = find(task).build(params, data)
+    return built if verdict is None else replace(built, verdict=verdict)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 import traceback
-from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ import torch
 from torch.nn import functional
 
 from paceline.base.errors import PacelineError, RunFailed
+from paceline.spec.verdict import Verdict
+from paceline.worker.tasks.forms import Loss, Sums, loss_of
+from paceline.worker.tasks.returned import loss_terms, score_forms
 
 _IGNORED = -100  # torch's own sign for a target that counts for nothing
-_RESERVED = frozenset({"loss", "evaluated", "seen", "of", "num"})
 _FROM_LOADER = "in DataLoader worker process"
-Sums = dict[str, tuple[Any, Any]]  # score name -> (sum, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,18 @@ class Task:
     collate: Callable[[list[Any]], Any] | None = None
     augment: Callable[[Any, torch.Tensor], Any] | None = None  # (training batch, a random key for each sample) -> batch
     units: Callable[[torch.nn.Module], list[torch.nn.Module]] | None = None  # repeated blocks, for fsdp and remat
+    score_all: Callable[[Any, Any], Any] | None = None  # (outputs, targets) of the whole test set -> scores
+    score_of: Callable[[dict[str, Any]], Any] | None = None  # what `score` gives, summed over the test set -> scores
     tensor_plan: Callable[[torch.nn.Module], dict[str, Any]] | None = None  # module -> style, for sharding=tensor
     optimizer: Callable[[torch.nn.Module, float], torch.optim.Optimizer] | None = (
         None  # (model, lr), for optimizer=task
     )
     better: str | None = None
     source: Path | None = None
+    couples_samples: bool = False  # it says so itself: couples = "batch"
+    verdict: Verdict = field(
+        default_factory=Verdict
+    )  # how loss and scores recombine; of a built-in task, and where nobody looked: means
 
     @property
     def defines(self) -> list[str]:
@@ -61,47 +68,28 @@ class Task:
             )
         return model
 
-    def loss_sum(self, outputs: Any, batch: Any, num: int) -> tuple[torch.Tensor, Any]:
-        """(sum, count): a mean over the batch's samples is turned back into a sum; a pair is taken as it is.
-
-        A count that is a tensor stays one: to look at it would be to wait for the device.
-        """
-        value = self.loss(outputs, batch)
-        if isinstance(value, tuple | list) and len(value) == 2:
-            return value[0], value[1] if isinstance(value[1], torch.Tensor) else float(value[1])
-        if not isinstance(value, torch.Tensor) or value.numel() != 1:
-            kind = (
-                f"a tensor of shape {list(value.shape)}"
-                if isinstance(value, torch.Tensor)
-                else f"a {type(value).__name__}"
-            )
-            raise RunFailed(
-                f"{self.name}: loss(outputs, batch) returned {kind}; it must return one number (the mean over the batch) "
-                "or a pair (sum, count)",
-                kind="task",
-            )
-        return value.reshape(()) * num, float(num)
+    def loss_of(self, outputs: Any, batch: Any, num: int, num_global: int | None = None) -> Loss:
+        """The loss of `num` samples, which are a part of a batch of `num_global`."""
+        terms = loss_terms(self.loss(outputs, batch), self.verdict, name=self.name)
+        return loss_of(terms, num=num, num_global=num if num_global is None else num_global)
 
     def score_sums(self, outputs: Any, batch: Any, num: int) -> Sums:
-        value = self.score(outputs, batch)
-        named: Mapping[str, Any] = value if isinstance(value, Mapping) else {"score": value}
-        sums: Sums = {}
-        for name, item in named.items():
-            if name in _RESERVED:
-                raise RunFailed(
-                    f"{self.name}: a score may not be called {name!r}: the record uses that name", kind="task"
-                )
-            if isinstance(item, tuple | list) and len(item) == 2:
-                sums[str(name)] = (item[0], item[1])
-            elif isinstance(item, int | float) or (isinstance(item, torch.Tensor) and item.numel() == 1):
-                sums[str(name)] = (item * num, num)
-            else:
-                raise RunFailed(
-                    f"{self.name}: score {name!r} is a {type(item).__name__}; a score is (sum, count), or one number "
-                    "that is the mean over the batch",
-                    kind="task",
-                )
-        return sums
+        """Of the scores that add up over samples; `whole_scores` are not among them."""
+        if self.score_of is not None:  # sums that are no scores yet
+            return {}
+        forms = score_forms(self.score(outputs, batch), self.verdict, name=self.name)
+        whole = self.whole_scores
+        return {name: form.figure(num) for name, form in forms.items() if name not in whole}
+
+    @property
+    def couples(self) -> bool:
+        """The loss of a batch is not made of the losses of its parts."""
+        return self.verdict.loss == "coupled"
+
+    @property
+    def whole_scores(self) -> frozenset[str]:
+        """Scores that are computed from the outputs of the whole test set."""
+        return frozenset(name for name, kind in self.verdict.scores.items() if kind == "whole")
 
 
 def usual_forward(model: torch.nn.Module, batch: Any) -> Any:
@@ -157,6 +145,11 @@ def usual_score(outputs: Any, batch: Any) -> Sums:
         return {}  # one logit for two classes, or targets of another shape: argmax would count something else
     counted = target != _IGNORED
     return {"accuracy": (((outputs.argmax(dim=1) == target) & counted).sum(), counted.sum())}
+
+
+def no_score(outputs: Any, batch: Any) -> Sums:
+    """Of a task whose only scores are those of the whole test set."""
+    return {}
 
 
 def better_of(task: Task, score: str | None) -> str | None:

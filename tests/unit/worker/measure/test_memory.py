@@ -71,9 +71,9 @@ def looked_at(
 
         if look:
             with memory:
-                step(step_input(), Tally())
+                step(StepInput(step_input(), None, BATCH), Tally())
         else:
-            step(step_input(), Tally())
+            step(StepInput(step_input(), None, BATCH), Tally())
         watch.switch("data")
     return memory.close(data_bytes=None)
 

@@ -158,7 +158,7 @@ def test_a_pure_model_gets_its_inputs_in_its_format_and_the_loss_its_targets_as_
     batch = torch.ones(3, 2), torch.full((3,), 1234.5)
     whole = TaskModule(model, task, precision.entrance(asked, CPU))
     outputs = Arithmetic(asked, CPU, None).full_precision(whole(batch))
-    total, count = task.loss_sum(outputs, batch, 3)
+    total, count, _ = task.loss_of(outputs, batch, 3)
     assert outputs.dtype == total.dtype == torch.float32
     assert float(total.detach()) / count == pytest.approx(float((outputs[0].detach() - 1234.5) ** 2))
     total.backward()

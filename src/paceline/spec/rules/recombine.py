@@ -1,0 +1,102 @@
+"""What cannot be cut, because a user's task does not recombine from parts of a batch. The probe found out how it does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.spec.axes.graphs import GRAPHS
+from paceline.spec.axes.shardings import SHARDINGS
+from paceline.spec.rules.rule import Known, Rule
+from paceline.spec.run import Spec
+from paceline.spec.verdict import Verdict
+
+_UNKNOWN = Verdict(loss="ratio")  # of a built-in task: nothing to refuse
+
+
+def _verdict(known: Known) -> Verdict:
+    return known.verdict or _UNKNOWN
+
+
+def _over_ranks(spec: Spec) -> bool:
+    """Every rank has a part of each batch."""
+    return SHARDINGS[spec.sharding].cuts_samples and spec.topology.world_size > 1
+
+
+def _cut(spec: Spec) -> bool:
+    return _over_ranks(spec) or spec.accumulate > 1
+
+
+def _couples(known: Known) -> bool:
+    return _verdict(known).loss == "coupled" and _verdict(known).unknown is None
+
+
+def _gathers(spec: Spec) -> bool:
+    """The step can gather the outputs of all ranks before the loss."""
+    ours = spec.wrap == "none" and not spec.is_step_graph and spec.sync_every == 1
+    return ours and SHARDINGS[spec.sharding].gathers_outputs
+
+
+def _state_in_parts(spec: Spec, known: Known) -> bool:
+    """State that moves with every call, or with the samples, moves otherwise where a batch is cut."""
+    verdict = _verdict(known)
+    with_samples = _over_ranks(spec) and verdict.changes_by == "data"
+    return bool(verdict.changes) and (spec.accumulate > 1 or with_samples)
+
+
+def _state_in_a_graph(spec: Spec, known: Known) -> bool:
+    graph = GRAPHS[spec.graph]
+    return _verdict(known).changes_python and (spec.is_step_graph or (graph.is_graph and graph.is_exported))
+
+
+def recombine_words(known: Known) -> dict[str, Any]:
+    verdict = _verdict(known)
+    return {"changes": ", ".join(verdict.changes[:3]), "unknown": verdict.unknown}
+
+
+RECOMBINE: tuple[Rule, ...] = (
+    Rule(
+        "coupled-loss-in-one-piece",
+        lambda spec, known: _couples(known) and spec.accumulate > 1,
+        "accumulate={accumulate}: the task's loss couples the samples of a batch (it is not made of the losses of its "
+        "parts), and micro-batches are computed one after the other; use accumulate=1, or let loss return "
+        "paceline.ratio(sum, count) if it is a mean of that kind",
+    ),
+    Rule(
+        "coupled-loss-of-all-ranks",
+        lambda spec, known: _couples(known) and _over_ranks(spec) and not _gathers(spec),
+        "on={on}: the task's loss couples the samples of a batch, so ranks gather their outputs before it; our own step "
+        "does that, eagerly or with a graph of the model, and not with wrap={wrap} graph={graph} graph_of={graph_of} "
+        "sharding={sharding} sync_every={sync_every}; use wrap=none, sharding=none, ddp or fsdp, sync_every=1 and no "
+        "graph of the step, or on=1x1",
+    ),
+    Rule(
+        "model-in-one-piece",
+        lambda spec, known: _verdict(known).buffers == "together" and _cut(spec),
+        "on={on} accumulate={accumulate}: a sample's outputs depend on the samples beside it (the model, or augment, "
+        "mixes a batch), so a part of a batch gives other outputs than the whole; use on=1x1 accumulate=1",
+    ),
+    Rule(
+        "evaluation-in-one-piece",
+        lambda spec, known: _verdict(known).together_in_evaluation and _over_ranks(spec),
+        "on={on}: in evaluation too a sample's outputs depend on the samples beside it, so scores would depend on the "
+        "number of ranks; use on=1x1, or normalise with running statistics",
+    ),
+    Rule(
+        "state-moves-once-a-step",
+        _state_in_parts,
+        "on={on} accumulate={accumulate}: forward or loss changes what it computes with ({changes}), so parts of a batch "
+        "would see other values than the whole; use on=1x1 accumulate=1, or set it in on_step(step, steps)",
+    ),
+    Rule(
+        "graph-of-what-stays",
+        _state_in_a_graph,
+        "graph={graph} graph_of={graph_of}: forward or loss changes what it computes with ({changes}), and a graph would "
+        "repeat the first value for ever; use graph=eager",
+    ),
+    Rule(
+        "cut-is-known",
+        lambda spec, known: _verdict(known).unknown is not None and _cut(spec),
+        "on={on} accumulate={accumulate}: how the task's loss recombines from parts of a batch could not be found out "
+        "({unknown}); use on=1x1 accumulate=1, or see that a few samples can be computed on a CPU",
+    ),
+)

@@ -1,0 +1,62 @@
+"""What a reader must know beside the figures of a run, as far as it is known before its first step."""
+
+from __future__ import annotations
+
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from paceline.worker.assemble import Parts
+
+Caution = tuple[str, str]  # one word for scripts, and a sentence
+
+
+def cautions(parts: Parts) -> list[Caution]:
+    """The same on every rank."""
+    return [*_batch_norm(parts), *_evaluation(parts), *_draws(parts)]
+
+
+def _num_cuts(parts: Parts) -> int:
+    return parts.sharding.share.num * parts.spec.accumulate
+
+
+def _batch_norm(parts: Parts) -> list[Caution]:
+    spec, cuts = parts.spec, _num_cuts(parts)
+    normalises = any(isinstance(module, _BatchNorm) for module in parts.model.modules())
+    if cuts == 1 or not normalises or spec.buffers == "sync":
+        return []
+    ranks = [f"on={spec.on}"] if parts.sharding.share.num > 1 else []
+    cause = " ".join(ranks + ([f"accumulate={spec.accumulate}"] if spec.accumulate > 1 else []))
+    ways = "buffers=sync" if spec.accumulate == 1 else "accumulate=1"
+    text = (
+        f"the model has BatchNorm, and {cause} cuts each batch of {spec.batch} into {cuts} parts, which it normalises one by one "
+        f"(about {max(1, spec.batch // cuts)} samples each): this is another model than on=1x1 accumulate=1 trains, and with small "
+        "parts a worse one; "
+        f"use {ways}, or larger batches"
+    )
+    return [("batchnorm", text)]
+
+
+def _evaluation(parts: Parts) -> list[Caution]:
+    verdict, notes = parts.task.verdict, list[Caution]()
+    if verdict.together_in_evaluation:
+        text = (
+            "in evaluation too a sample's outputs depend on the samples beside it, so scores depend on "
+            f"test_batch={parts.spec.test_batch}"
+        )
+        notes.append(("test-batch", text))
+    if verdict.loss == "coupled":
+        text = (
+            f"the loss couples the samples of a batch, so the test loss is that of batches of test_batch={parts.spec.test_batch}; scores do "
+            "not depend on it"
+        )
+        notes.append(("test-batch", text))
+    return notes
+
+
+def _draws(parts: Parts) -> list[Caution]:
+    if not parts.task.verdict.draws or _num_cuts(parts) == 1:
+        return []
+    text = (
+        "forward or loss draws random numbers, and each part of a batch draws its own: the same in distribution as on=1x1 accumulate=1, not "
+        "the same numbers"
+    )
+    return [("draws", text)]

@@ -1,0 +1,111 @@
+"""How a loss recombines: by its value and by its gradient, for each of its terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from paceline.base.errors import RunFailed
+from paceline.spec.verdict import LossKind, Verdict
+from paceline.worker.probe.criteria import Criteria
+from paceline.worker.probe.recombine import Seen, Vectors, adds_up, kind
+from paceline.worker.probe.subject import Places, Subject
+from paceline.worker.tasks.forms import LOSS, Form
+from paceline.worker.tasks.returned import loss_terms
+
+_MOST_NUMBERS = 4096  # of a parameter's gradient: every so many-th, where it has more
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of a loss of some samples. `said`: the form the task gave it; None for a bare number, `pair` for (sum, count)."""
+
+    said: str | None
+    value: Vectors  # a ratio's is its sum
+    count: Vectors | None
+
+
+Terms = dict[str, Term]
+
+
+def terms_of(subject: Subject, places: Places, criteria: Criteria) -> Terms:
+    """The loss of these samples, with gradients."""
+
+    def what(outputs: Any, batch: Any) -> Terms:
+        with criteria:
+            value = subject.task.loss(outputs, batch)
+        raw = {**value} if isinstance(value, Mapping) else {LOSS: value}
+        forms = loss_terms(value, Verdict(), name=subject.task.name)
+        return {name: _term(raw.get(name, value), form, subject.parameters) for name, form in forms.items()}
+
+    return subject.compute(places, what, training=True)
+
+
+def _term(raw: Any, form: Form, parameters: Sequence[torch.nn.Parameter]) -> Term:
+    said = form.kind if isinstance(raw, Form) else "pair" if form.kind == "ratio" else None
+    value = torch.as_tensor(form.value)
+    gradient = (_gradient(value, parameters),) if value.requires_grad else ()
+    count = (_number(form.count),) if form.kind == "ratio" else None
+    return Term(said, (_number(value), *gradient), count)
+
+
+def _number(value: Any) -> torch.Tensor:
+    return torch.as_tensor(value).detach().double().reshape(1)
+
+
+def _gradient(value: torch.Tensor, parameters: Sequence[torch.nn.Parameter]) -> torch.Tensor:
+    gradients = torch.autograd.grad(value, list(parameters), retain_graph=True, allow_unused=True)
+    pieces = [
+        (torch.zeros_like(parameter) if gradient is None else gradient).to_dense().detach().double().reshape(-1)
+        for gradient, parameter in zip(gradients, parameters, strict=True)
+    ]
+    return torch.cat([piece[:: -(-len(piece) // _MOST_NUMBERS) or 1] for piece in pieces])
+
+
+def term_kind(
+    name: str, seen: Sequence[tuple[Term, Sequence[Term]]], nums: Sequence[int], tolerance: float
+) -> LossKind:
+    """`seen`: for each of several weights the term of the whole batch, and those of its parts."""
+    said = seen[0][0].said
+    values = [Seen(whole.value, [part.value for part in parts], nums) for whole, parts in seen]
+    if said in ("ratio", "pair"):
+        counts = [Seen(whole.count or (), [part.count or () for part in parts], nums) for whole, parts in seen]
+        if all(adds_up(one, tolerance, mean=False) for one in (*values, *counts)):
+            return "ratio"
+        raise RunFailed(_no_ratio(name, said), kind="task")
+    if said is not None:
+        if not all(adds_up(one, tolerance, mean=said == "mean") for one in values):
+            raise RunFailed(not_as_said(name, said), kind="task")
+        return "mean" if said == "mean" else "total"
+    found = kind(values, tolerance)
+    return "mean" if found == "mean" else "total" if found == "total" else "coupled"
+
+
+def _what(name: str) -> str:
+    return "loss(outputs, batch)" if name == LOSS else f"the loss term {name!r}"
+
+
+def _no_ratio(name: str, said: str) -> str:
+    form = "a pair" if said == "pair" else "paceline.ratio(sum, count)"
+    return (
+        f"{_what(name)} gives {form} whose parts do not add up: for a batch in two pieces, the sum and the count of the pieces are not "
+        'those of the batch. A loss of several parts is a dict of named terms ({"reconstruction": a, "kl": b}), whose sum is minimised; a '
+        "loss that couples the samples of a batch is one number"
+    )
+
+
+def not_as_said(name: str, said: str) -> str:
+    way = "the sum" if said == "total" else "the mean, each weighed by its samples,"
+    return (
+        f"{_what(name)} is said to be paceline.{said}, but for a batch in two pieces it is not {way} of the pieces': return the bare number, "
+        "and Paceline finds out how it recombines"
+    )
+
+
+def ignores(criteria: Criteria, data: Sequence[torch.Tensor]) -> bool:
+    """Whether a criterion's mean leaves targets out that the data has."""
+    integers = [tensor for tensor in data if not tensor.is_floating_point() and not tensor.is_complex()]
+    return any(bool((tensor == value).any()) for value in criteria.ignored for tensor in integers)

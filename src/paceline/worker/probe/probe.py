@@ -1,0 +1,191 @@
+"""The probe: a task's loss, scores and model on samples of its own data, whole and in parts, until it is known how they recombine.
+
+It works on a model of its own and may leave it in any state, so it belongs into a process that ends: the describe job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from paceline.base.errors import RunFailed
+from paceline.spec.verdict import LossKind, ModelKind, Verdict
+from paceline.worker.measure.clock import Stopwatch
+from paceline.worker.probe.criteria import Criteria
+from paceline.worker.probe.losses import Terms, ignores, not_as_said, term_kind, terms_of
+from paceline.worker.probe.samples import MOST, Samples
+from paceline.worker.probe.scores import score_kinds, uses_inputs
+from paceline.worker.probe.subject import Places, Subject, differ, rows_of
+from paceline.worker.tasks.feed import Feed
+from paceline.worker.tasks.task import Task, sentence, usual_loss, usual_score
+from paceline.worker.transform import precision, side_effects
+from paceline.worker.world.seed import seed_everything
+
+# fp64 shows a difference that fp32 hides in its rounding; fp32 is for models that insist on it.
+_TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4}
+_BUDGET_S = 2.0  # for all passes, as the fewest samples foretell it: a few milliseconds where the model is small
+_PASSES = 16  # over all samples, forward and backward, about
+_FEWEST = 6
+_HOST = torch.device("cpu")
+
+
+def probe(task: Task, feed: Feed, *, couples: bool, seed: int) -> Verdict:
+    """`couples`: the task says that its loss couples the samples of a batch."""
+    first: Exception | None = None
+    for dtype, tolerance in _TOLERANCES.items():
+        seed_everything(seed)
+        try:
+            with _default(dtype):
+                return _Probe(task, feed, dtype, tolerance).verdict(couples=couples)
+        except RunFailed:
+            raise
+        except Exception as error:
+            first = first or error
+    assert first is not None
+    return Verdict(loss="coupled" if couples else "mean", score_kind="whole", unknown=sentence(first)[:200])
+
+
+@contextlib.contextmanager
+def _default(dtype: torch.dtype) -> Generator[None]:
+    """What forward makes without saying a type is of this one."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+class _Probe:
+    """Three parts: what a model does with samples that are side by side, then the loss, then the scores."""
+
+    def __init__(self, task: Task, feed: Feed, dtype: torch.dtype, tolerance: float) -> None:
+        self.task, self.feed, self.dtype, self.tolerance = task, feed, dtype, tolerance
+        model = task.build_model().to(dtype)
+        samples = Samples(feed, task, most=MOST, cast=lambda batch: precision.cast(batch, to=dtype, device=_HOST))
+        self.subject = Subject(task, model, samples)
+        self.criteria = Criteria()
+        num = self._affordable(samples.num)
+        self.whole: Places = range(num)
+        # uneven: a mean of means over equal parts would be right by chance
+        self.parts: Sequence[Places] = (range(max(1, num // 3)), range(max(1, num // 3), num))
+
+    def _affordable(self, num: int) -> int:
+        """How many samples the passes have time for; the same number in every run, unless that is at a limit."""
+        few = min(_FEWEST, num)
+        self._loss(range(few))  # libraries are loaded
+        watch = Stopwatch("probe")
+        self._loss(range(few))
+        passes_s = watch.elapsed() / few * _PASSES
+        return next((size for size in (num, num // 2, num // 4) if size > few and size * passes_s < _BUDGET_S), few)
+
+    def _loss(self, places: Places) -> Terms:
+        return terms_of(self.subject, places, self.criteria)
+
+    def verdict(self, *, couples: bool) -> Verdict:
+        subject, task = self.subject, self.task
+        if len(self.whole) < 2:
+            return Verdict(loss="coupled", score_kind="whole", unknown="there is one sample", samples=len(self.whole))
+        changes = self._changes()
+        buffers = self._model(training=True)
+        alone = self._model(training=False)
+        terms = self._terms() if task.loss is not usual_loss else {}
+        kinds = {"coupled"} if couples else {*terms.values()} or {"ratio"}
+        scores = {}
+        if task.score is not usual_score and task.score_of is None:
+            scores = score_kinds(subject, self.whole, self.parts, self.tolerance)
+        whole = "whole" in scores.values()
+        return Verdict(
+            loss=_together(kinds), terms=terms if len(terms) > 1 else {}, scores=scores, buffers=buffers,
+            uses_inputs=whole and uses_inputs(subject, self.whole), together_in_evaluation=alone == "together",
+            **changes, draws=subject.drew, samples=len(self.whole), precision=str(self.dtype).removeprefix("torch.float"),
+        )  # fmt: skip
+
+    def _model(self, *, training: bool) -> ModelKind:
+        """Whether a sample's outputs depend on the samples beside it."""
+        whole = self.subject.outputs(self.whole, training=training)
+        start = 0
+        for places in self.parts:
+            cut = rows_of(whole, start, start + len(places), len(self.whole))
+            own = rows_of(self.subject.outputs(places, training=training), 0, len(places), len(places))
+            start += len(places)
+            if cut is not None and own is not None and differ(cut, own, self.tolerance):
+                return "together"
+        normalises = any(isinstance(module, _BatchNorm) for module in self.subject.model.modules())
+        return "batchnorm" if training and normalises else "apart"
+
+    def _changes(self) -> dict[str, Any]:
+        """What is different when the same batch is computed again: numbers in Python, buffers, or the loss itself."""
+        model = self.subject.model
+        python, buffers = side_effects.in_python(model, host=False), _copies(model)
+        first = self._loss(self.whole)
+        numbers = [
+            name for name, value in side_effects.in_python(model, host=False).items()
+            if python.get(name) != value and "random" not in name
+        ]  # fmt: skip
+        moved = [name for name, buffer in model.named_buffers() if not _same(buffers.get(name), buffer)]
+        again = self._loss(self.whole)
+        computes = any(differ(first[name].value, again[name].value, self.tolerance) for name in first)
+        unseen = ["what the loss computes"] if computes and not numbers and not moved else []
+        return {
+            "changes": (*numbers, *moved, *unseen),
+            "changes_by": "calls" if moved and not numbers and self._by_calls() else "data",
+            "changes_python": bool(numbers or unseen),
+        }
+
+    def _by_calls(self) -> bool:
+        """Whether buffers move alike whatever the samples are, and only in training: a power iteration, say."""
+        model, ends = self.subject.model, list[dict[str, torch.Tensor]]()
+        before = _copies(model)
+        for places in self.parts:
+            _put_back(model, before)
+            self._loss(places)
+            ends.append(_copies(model))
+        self.subject.outputs(self.whole, training=False)
+        kept = _copies(model)
+        return all(_same(ends[0][name], ends[1][name]) and _same(kept[name], ends[1][name]) for name in before)
+
+    def _terms(self) -> dict[str, LossKind]:
+        seen: list[tuple[Terms, list[Terms]]] = []
+        for amount in (0.0, 0.5):
+            self.subject.disturb(amount)
+            seen.append((self._loss(self.whole), [self._loss(places) for places in self.parts]))
+        nums = [len(places) for places in self.parts]
+        # means over samples that are weighed or left out are no means over samples, whatever these samples show
+        uneven = self.criteria.weighs or ignores(self.criteria, getattr(self.feed, "tensors", ()))
+        return {name: self._kind(name, seen, nums, uneven=uneven) for name in seen[0][0]}
+
+    def _kind(self, name: str, seen: Sequence[tuple[Terms, list[Terms]]], nums: list[int], *, uneven: bool) -> LossKind:
+        terms = [(whole[name], [part[name] for part in parts]) for whole, parts in seen]
+        found = term_kind(name, terms, nums, self.tolerance)
+        if not uneven or found != "mean":
+            return found
+        if terms[0][0].said is not None:
+            raise RunFailed(not_as_said(name, "mean"), kind="task")
+        return "coupled"
+
+
+def _together(kinds: set[str]) -> LossKind:
+    """Of all terms: a count of its own beside another divisor cannot be added up."""
+    if "coupled" in kinds or ("ratio" in kinds and len(kinds) > 1):
+        return "coupled"
+    (*_, word) = sorted(kinds, key=("total", "mean", "ratio").index)
+    return word  # pyright: ignore[reportReturnType]
+
+
+def _copies(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+
+
+def _put_back(model: torch.nn.Module, copies: dict[str, torch.Tensor]) -> None:
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            buffer.copy_(copies[name])
+
+
+def _same(one: torch.Tensor | None, other: torch.Tensor) -> bool:
+    return one is not None and one.shape == other.shape and torch.equal(one, other)

@@ -1,0 +1,64 @@
+"""The samples that the probe looks at, fetched once: a batch of all of them, and batches of parts. Rare classes are among them, because
+what treats classes differently would look like a mean where only one is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from paceline.worker.tasks.augmented import augmented
+from paceline.worker.tasks.feed import DatasetFeed, Feed, StreamFeed, TensorFeed
+from paceline.worker.tasks.order import Piece, sample_keys
+from paceline.worker.tasks.task import Task
+
+MOST = 48
+_MOST_CLASSES = 24
+
+
+class Samples:
+    """`batch(places)` is the batch of these of the chosen samples, in double precision or as it comes."""
+
+    def __init__(self, feed: Feed, task: Task, *, most: int, cast: Callable[[Any], Any]) -> None:
+        self._feed, self._task, self._cast = feed, task, cast
+        self._ids = _chosen(feed, most)
+        self._samples: list[Any] | None = None
+        if isinstance(feed, DatasetFeed):
+            self._samples = [feed.dataset[int(index)] for index in self._ids]
+        elif isinstance(feed, StreamFeed):
+            stream = iter(feed.dataset)
+            self._samples = [sample for _, sample in zip(range(most), stream, strict=False)]
+            self._ids = np.arange(len(self._samples), dtype=np.int64)
+
+    @property
+    def num(self) -> int:
+        return len(self._ids)
+
+    def batch(self, places: Sequence[int]) -> Any:
+        ids = self._ids[list(places)]
+        if self._samples is not None:
+            assert isinstance(self._feed, DatasetFeed | StreamFeed)
+            batch = self._feed.collate([self._samples[place] for place in places])
+        else:
+            batch = self._feed.walk([Piece(ids, len(ids))]).take(0)
+        batch = self._cast(batch)
+        if self._task.augment is None:
+            return batch
+        return augmented(self._task, batch, torch.from_numpy(sample_keys(ids, seed=0, epoch=0)))
+
+
+def _chosen(feed: Feed, most: int) -> np.ndarray[Any, Any]:
+    """A sample of every class, as far as they are known, and others from all over the data."""
+    most = min(most, feed.num)
+    spread = np.linspace(0, feed.num - 1, num=most, dtype=np.int64)
+    target = feed.tensors[-1] if isinstance(feed, TensorFeed) and len(feed.tensors) > 1 else None
+    if target is None or target.is_floating_point() or target.is_complex() or target.dim() != 1:
+        return spread
+    _, first = np.unique(target.numpy(), return_index=True)
+    rare = first[: min(_MOST_CLASSES, most // 2)].astype(np.int64)
+    others = [index for index in spread if index not in set(rare.tolist())]
+    # mixed, so that each part has classes of its own and common ones
+    both = np.array([*rare, *others][:most], dtype=np.int64)
+    return np.random.Generator(np.random.PCG64(0)).permutation(both)

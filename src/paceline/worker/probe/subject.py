@@ -1,0 +1,93 @@
+"""The model under the probe, on parts of one batch: its randomness stilled, BatchNorm held still where its effect is known anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils import _pytree
+
+from paceline.worker.probe.samples import Samples
+from paceline.worker.probe.still import Still
+from paceline.worker.tasks.task import Task
+from paceline.worker.world.seed import random_states, seed_everything
+
+_HOST = torch.device("cpu")
+_SEED = 1
+Places = Sequence[int]
+
+
+class Subject:
+    """`drew`: whether anything random was asked for so far."""
+
+    def __init__(self, task: Task, model: torch.nn.Module, samples: Samples) -> None:
+        self.task, self.model, self.samples = task, model, samples
+        self.drew = False
+
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    def compute(self, places: Places, what: Callable[[Any, Any], Any], *, training: bool, hold: bool = True) -> Any:
+        """`what(outputs, batch)` for these samples, with the same random numbers each time. `hold`: BatchNorm normalises
+        with its running statistics, as in evaluation."""
+        self.model.train(training)
+        for module in self.model.modules():
+            if hold and isinstance(module, _BatchNorm):
+                module.eval()
+        batch = self.samples.batch(places)
+        seed_everything(_SEED)
+        before = _host_states()
+        with Still() as still:
+            found = what(self.task.forward(self.model, batch), batch)
+        self.drew |= still.drew or _host_states() != before
+        return found
+
+    def outputs(self, places: Places, *, training: bool, hold: bool = True) -> Any:
+        with torch.no_grad():
+            return self.compute(places, lambda outputs, batch: outputs, training=training, hold=hold)
+
+    def disturb(self, amount: float) -> None:
+        """Other weights: zeros and equal numbers, which many models begin with, hide what a loss or a score does."""
+        generator = torch.Generator().manual_seed(_SEED)
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32).to(parameter.dtype)
+                size = parameter.detach().float().square().mean().sqrt().item() or 0.1
+                parameter.add_(noise * (amount * size))
+
+
+def _host_states() -> tuple[bytes, ...]:
+    tensors, _ = random_states(_HOST)
+    return tuple(tensors[name].numpy().tobytes() for name in ("python", "numpy"))
+
+
+def rows_of(outputs: Any, start: int, stop: int, num: int) -> list[torch.Tensor] | None:
+    """The rows of some samples in every tensor of the outputs for `num`; None where there is no row, or a fixed number
+    of rows, a sample."""
+    found: list[torch.Tensor] = []
+    for leaf in _pytree.tree_leaves(outputs):
+        if not isinstance(leaf, torch.Tensor) or not leaf.dim():
+            continue
+        if len(leaf) % num:
+            return None
+        each = len(leaf) // num
+        found.append(leaf[start * each : stop * each])
+    return found
+
+
+def differ(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor], tolerance: float) -> bool:
+    if [tensor.shape for tensor in one] != [tensor.shape for tensor in other]:
+        return True
+    for a, b in zip(one, other, strict=True):
+        if not a.is_floating_point():
+            if not torch.equal(a, b):
+                return True
+            continue
+        finite = torch.isfinite(a) & torch.isfinite(b)  # masks are often minus infinity
+        a, b = a[finite].double(), b[finite].double()
+        if float((a - b).norm()) > tolerance * max(float(a.norm()), float(b.norm())):
+            return True
+    return False
