@@ -45,8 +45,8 @@ def _evaluation(parts: Parts) -> list[Caution]:
         notes.append(("test-batch", text))
     if verdict.loss == "coupled":
         text = (
-            f"the loss couples the samples of a batch, so the test loss is that of batches of test_batch={parts.spec.test_batch}; scores do "
-            "not depend on it"
+            "the loss couples the samples of a batch, so the test loss is that of batches of "
+            f"test_batch={parts.spec.test_batch}; scores do not depend on it"
         )
         notes.append(("test-batch", text))
     return notes
@@ -56,7 +56,7 @@ def _draws(parts: Parts) -> list[Caution]:
     if not parts.task.verdict.draws or _num_cuts(parts) == 1:
         return []
     text = (
-        "forward or loss draws random numbers, and each part of a batch draws its own: the same in distribution as on=1x1 accumulate=1, not "
-        "the same numbers"
+        "forward or loss draws random numbers, and each part of a batch draws its own: the same in distribution as with "
+        "on=1x1 accumulate=1, not the same numbers"
     )
     return [("draws", text)]

@@ -40,7 +40,8 @@ def describe(run: RunDir) -> None:
         source_sha256=source_digest(definition.source) if definition.source else None,
         knows_better=task.better is not None or task.score is usual_score, layers=_layers(model), capability=_capability(),
         has_tensor_plan=task.tensor_plan is not None, has_optimizer=task.optimizer is not None, num_sparse=len(sparse_parameters(model)),
-        probe=verdict, probe_s=watch.elapsed() if verdict else 0.0, num_tables=sum(isinstance(module, torch.nn.Embedding) for module in model.modules()),
+        probe=verdict, probe_s=watch.elapsed() if verdict else 0.0,
+        num_tables=sum(isinstance(module, torch.nn.Embedding) for module in model.modules()),
     )  # fmt: skip
     write_json(run.facts, facts.plain())
 

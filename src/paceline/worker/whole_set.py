@@ -6,6 +6,7 @@ What each rank has kept is gathered and put into the order of the test set, so t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,21 @@ from paceline.worker.world.collectives import all_gather, all_reduce_, broadcast
 from paceline.worker.world.join import World
 
 _WAY_OUT = "define score(outputs, batch) that returns sums, and score_of(sums)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Blank:
+    """In place of inputs that no score looks at: zeros, which take no memory."""
+
+    shape: tuple[int, ...]  # of one sample
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Blank:
+        return cls(tuple(tensor.shape[1:]), tensor.dtype)
+
+    def rows(self, num: int) -> torch.Tensor:
+        return torch.zeros((1,) * (1 + len(self.shape)), dtype=self.dtype).expand(num, *self.shape)
 
 
 class WholeSet:
@@ -53,7 +69,7 @@ class WholeSet:
             return targets_of(batch)
         if self._task.verdict.uses_inputs or not isinstance(batch, tuple | list) or len(batch) < 2:
             return batch
-        return (*_pytree.tree_map_only(torch.Tensor, _without_numbers, batch[:-1]), batch[-1])
+        return (*_pytree.tree_map_only(torch.Tensor, _Blank.of, tuple(batch[:-1])), batch[-1])
 
     def _add(self, sums: Any) -> None:
         if not isinstance(sums, Mapping):
@@ -121,6 +137,8 @@ class WholeSet:
         self, parts: list[Any], nums: Sequence[int], order: torch.Tensor, sizes: Sequence[int], world: World | None
     ) -> Any:
         """One leaf of all batches, one row a sample."""
+        if isinstance(parts[0], _Blank):
+            return parts[0].rows(sum(sizes))
         if not isinstance(parts[0], torch.Tensor):
             if any(part != parts[0] for part in parts):
                 raise RunFailed(
@@ -136,8 +154,6 @@ class WholeSet:
                 f"of shape {', '.join(str(list(part.shape)) for part in parts[:3])}: {_WAY_OUT}",
                 kind="task",
             )
-        if all(map(_is_without_numbers, parts)):
-            return _without_numbers(parts[0], sum(sizes))
         own = torch.cat(parts)
         return (own if world is None else gather_rows(own, sizes, world))[order]
 
@@ -147,16 +163,6 @@ def targets_of(batch: Any) -> Any:
     if isinstance(batch, tuple | list) and len(batch) >= 2:
         return batch[-1]
     return batch["labels"] if isinstance(batch, Mapping) and "labels" in batch else batch
-
-
-def _without_numbers(tensor: torch.Tensor, num: int | None = None) -> torch.Tensor:
-    """Zeros of this shape, or with `num` rows, that take no memory."""
-    shape = tensor.shape if num is None else (num, *tensor.shape[1:])
-    return torch.zeros((1,) * len(shape), dtype=tensor.dtype).expand(shape)
-
-
-def _is_without_numbers(tensor: torch.Tensor) -> bool:
-    return tensor.untyped_storage().nbytes() < tensor.nbytes and tensor.stride(0) == 0
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:

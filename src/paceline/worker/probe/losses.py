@@ -100,8 +100,8 @@ def _no_ratio(name: str, said: str) -> str:
 def not_as_said(name: str, said: str) -> str:
     way = "the sum" if said == "total" else "the mean, each weighed by its samples,"
     return (
-        f"{_what(name)} is said to be paceline.{said}, but for a batch in two pieces it is not {way} of the pieces': return the bare number, "
-        "and Paceline finds out how it recombines"
+        f"{_what(name)} is said to be paceline.{said}, but for a batch in two pieces it is not {way} of the "
+        "pieces': return the bare number, and Paceline finds out how it recombines"
     )
 
 

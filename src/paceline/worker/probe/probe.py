@@ -27,7 +27,8 @@ from paceline.worker.world.seed import seed_everything
 
 # fp64 shows a difference that fp32 hides in its rounding; fp32 is for models that insist on it.
 _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4}
-_BUDGET_S = 2.0  # for all passes, as the fewest samples foretell it: a few milliseconds where the model is small
+_BUDGET_S = 4.0  # for all passes, as a pass over the fewest samples foretells it: much too long where a model is small
+_SMALL_S = 0.02  # a pass that is that short is overhead
 _PASSES = 16  # over all samples, forward and backward, about
 _FEWEST = 6
 _HOST = torch.device("cpu")
@@ -75,13 +76,15 @@ class _Probe:
         self.parts: Sequence[Places] = (range(max(1, num // 3)), range(max(1, num // 3), num))
 
     def _affordable(self, num: int) -> int:
-        """How many samples the passes have time for; the same number in every run, unless that is at a limit."""
+        """How many samples the passes have time for. All of them where a pass takes milliseconds, whatever else the
+        machine does: a verdict should stand on the same samples each time."""
         few = min(_FEWEST, num)
         self._loss(range(few))  # libraries are loaded
         watch = Stopwatch("probe")
         self._loss(range(few))
-        passes_s = watch.elapsed() / few * _PASSES
-        return next((size for size in (num, num // 2, num // 4) if size > few and size * passes_s < _BUDGET_S), few)
+        pass_s = watch.elapsed()  # most of it is there for one sample too, where a model is small
+        sizes = [size for size in (num, num // 2, num // 4) if size > few]
+        return next((size for size in sizes if size / few * pass_s * _PASSES < _BUDGET_S or pass_s < _SMALL_S), few)
 
     def _loss(self, places: Places) -> Terms:
         return terms_of(self.subject, places, self.criteria)

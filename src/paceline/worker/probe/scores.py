@@ -123,8 +123,8 @@ def _count(row: Row, name: str) -> torch.Tensor:
 def _no_pair(name: str, said: str) -> str:
     form = "paceline.ratio(sum, count)" if said == "ratio" else "a pair, which is taken as (sum, count)"
     return (
-        f"score {name!r} is {form}; but its parts are not a sum and a count over samples: for a batch in two pieces they do not add up, or "
-        'the count depends on what the model answers. Two scores are a dict ({"precision": p, "recall": r}); a ratio whose count depends on '
+        f"score {name!r} is {form}; but its parts are not a sum and a count over samples: for a batch in two pieces they "
+        'do not add up, or the count depends on what the model answers. Two scores are a dict ({"precision": p, "recall": r}); a ratio whose count depends on '
         "the answers is paceline.ratio(sum, count)"
     )
 
@@ -132,8 +132,8 @@ def _no_pair(name: str, said: str) -> str:
 def _not_as_said(name: str, said: str) -> str:
     way = "the sum" if said == "total" else "the mean, each weighed by its samples,"
     return (
-        f"score {name!r} is said to be paceline.{said}, but for a batch in two pieces it is not {way} of the pieces': return the bare number, "
-        "and it is computed over the whole test set"
+        f"score {name!r} is said to be paceline.{said}, but for a batch in two pieces it is not {way} of the "
+        "pieces': return the bare number, and it is computed over the whole test set"
     )
 
 

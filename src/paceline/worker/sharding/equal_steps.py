@@ -18,8 +18,8 @@ _WRAPPER = "wrap=accelerate"  # which wraps the model in DDP
 
 
 def check_equal_steps(num: int, spec: Spec, world: World, *, couples: bool = False) -> None:
-    """`num`: training samples. `couples`: the loss is computed from the outputs of all ranks. Only batches that will be trained on count: `steps` may end a run before the short last
-    one."""
+    """`num`: training samples. `couples`: the loss is computed from the outputs of all ranks. Only batches that will be
+    trained on count: `steps` may end a run before the short last one."""
     way = SHARDINGS[spec.sharding]
     asked, waits_as = (_WRAPPER, "DDP") if spec.wrap == "accelerate" else (f"sharding={spec.sharding}", way.waits_as)
     if world.size > 1 and waits_as is not None:
