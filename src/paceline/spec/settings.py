@@ -237,8 +237,10 @@ class Loop(Frozen):
     wrap: Literal["none", "accelerate"] = Field(
         "none", description="who wraps the model: our own replication, or Accelerator.prepare and .backward"
     )
-    buffers: Literal["mean", "rank0"] = Field(
-        "mean", description="how running statistics (BatchNorm) of the ranks become one model before any evaluation"
+    buffers: Literal["mean", "rank0", "sync"] = Field(
+        "mean",
+        description="how running statistics (BatchNorm) of the ranks become one model before any evaluation; sync: BatchNorm normalises "
+        "with the whole batch of all ranks",
     )
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
         123, description="seed of weights and sample order; in a study each repeat adds one"

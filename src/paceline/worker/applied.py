@@ -17,7 +17,7 @@ from paceline.worker.optim import build as optim
 from paceline.worker.optim.scale import nothing_trained
 from paceline.worker.optim.schedule import top_lr
 from paceline.worker.sharding.build import not_as_asked
-from paceline.worker.transform import kernel, precision, remat
+from paceline.worker.transform import kernel, precision, remat, synced_norm
 from paceline.worker.world.collectives import carried
 from paceline.worker.world.env import onednn_limit
 
@@ -49,7 +49,7 @@ def read_back(parts: Parts, computed: tuple[str, ...] = ()) -> dict[str, Any]:
         **kernel.read_back(parts.model),
         "sharding": parts.sharding.word,
         "exchange": parts.sharding.read_back(),
-        "buffers": parts.spec.buffers,
+        "buffers": _buffers(parts),
         "optimizer": {
             **optim.classes(parts.optimizer),
             **({"update": way} if (way := optim.way(parts.optimizer)) else {}),
@@ -66,6 +66,13 @@ def read_back(parts: Parts, computed: tuple[str, ...] = ()) -> dict[str, Any]:
     }
 
 
+def _buffers(parts: Parts) -> str:
+    """The rule used; `sync` is read from the layers."""
+    asked = parts.spec.buffers
+    synced = asked == "sync" and (parts.world.size == 1 or synced_norm.read_back(parts.model))
+    return asked if asked != "sync" or synced else "mean"
+
+
 def check(spec: Spec, applied: dict[str, Any]) -> None:
     """asked == got, or the run fails in one sentence before its first step.
 
@@ -74,7 +81,7 @@ def check(spec: Spec, applied: dict[str, Any]) -> None:
     asked = {
         "world_size": spec.topology.world_size, "backend": spec.backend, "device": spec.device,
         "threads": spec.threads, "precision": "fp32" if precision.is_mixed(spec) else spec.precision,
-        "sharding": spec.sharding, "remat": spec.remat, "kernel": spec.kernel, **_between(spec),
+        "sharding": spec.sharding, "buffers": spec.buffers, "remat": spec.remat, "kernel": spec.kernel, **_between(spec),
     }  # fmt: skip
     wrong = [f"{name} {want}, got {applied[name]}" for name, want in asked.items() if applied[name] != want]
     wrong += _products(spec, applied)

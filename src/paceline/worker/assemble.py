@@ -42,7 +42,7 @@ from paceline.worker.step.update import Update
 from paceline.worker.tasks.feed import Feed, TensorFeed
 from paceline.worker.tasks.order import Piece
 from paceline.worker.tasks.task import Task, users_code
-from paceline.worker.transform import accelerated, fp8, kernel, precision, remat
+from paceline.worker.transform import accelerated, fp8, kernel, precision, remat, synced_norm
 from paceline.worker.transform.flow import Flow
 from paceline.worker.world.join import World
 from paceline.worker.world.seed import kept, seed_everything
@@ -101,6 +101,8 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     task_module = TaskModule(model, task, precision.entrance(spec, world.device))
     if spec.kernel == "fused":  # before anything is hung on layers: they are replaced, and keep their parameters
         _fuse(task_module, feeds, world)
+    if spec.buffers == "sync":  # the same: it is the layer's own forward that is replaced
+        synced_norm.synchronize(task_module.model, world, watch.aside)
     float8 = None
     if spec.precision == "fp8":  # after the weights are where they stay: layers are replaced, and keep them
         float8 = fp8.convert(task_module, world.device)

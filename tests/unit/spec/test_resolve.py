@@ -241,6 +241,8 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "evaluation-in-one-piece": (looked(together_in_evaluation=True), {"on": "1x2"}),
     "state-moves-once-a-step": (looked(changes=("count",)), {"accumulate": 2}),
     "graph-of-what-stays": (looked(changes=("count",), changes_python=True), {"graph": "export"}),
+    "synced-norm-in-one-piece": (KNOWN, {"buffers": "sync", "accumulate": 2}),
+    "synced-norm-of-our-step": (KNOWN, {"buffers": "sync", "on": "1x2", "sync_every": 2}),
     "cut-is-known": (looked(loss="coupled", unknown="no"), {"accumulate": 2}),
     "workers-have-work": (KNOWN, {"workers": 2}),
     "stream-has-its-order": (Known(HOST, DataShape("stream")), {"shuffle": True}),

@@ -34,6 +34,7 @@ class ShardingTraits:
     shared_memory: bool = False  # messages=memory
     local_sgd: bool = False  # sync_every
     gathers_outputs: bool = False  # for a loss that couples the samples of a batch
+    synced_norm: bool = False  # buffers=sync
     profiled: bool = False
     takes_wrapper: bool = False  # wrap=accelerate around it
     precision_policy: bool = False  # casts by a policy of its own, so that nothing else may
@@ -57,6 +58,7 @@ SHARDINGS: Mapping[str, ShardingTraits] = MappingProxyType(
                 fused_kernel=True,
                 shared_memory=True,
                 local_sgd=True,
+                synced_norm=True,
                 gathers_outputs=True,
                 profiled=True,
                 takes_wrapper=True,
@@ -68,6 +70,7 @@ SHARDINGS: Mapping[str, ShardingTraits] = MappingProxyType(
                 compiled_model=True,
                 fused_kernel=True,
                 gathers_outputs=True,
+                synced_norm=True,
                 has_buckets=True,
             ),
             ShardingTraits(

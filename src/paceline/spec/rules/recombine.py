@@ -53,6 +53,12 @@ def recombine_words(known: Known) -> dict[str, Any]:
     return {"changes": ", ".join(verdict.changes[:3]), "unknown": verdict.unknown}
 
 
+def _syncs(spec: Spec) -> bool:
+    """BatchNorm can meet the other ranks in every forward pass."""
+    ours = spec.wrap == "none" and spec.graph == "eager" and spec.remat == "none" and spec.sync_every == 1
+    return ours and SHARDINGS[spec.sharding].synced_norm
+
+
 RECOMBINE: tuple[Rule, ...] = (
     Rule(
         "coupled-loss-in-one-piece",
@@ -92,6 +98,18 @@ RECOMBINE: tuple[Rule, ...] = (
         _state_in_a_graph,
         "graph={graph} graph_of={graph_of}: forward or loss changes what it computes with ({changes}), and a graph would "
         "repeat the first value for ever; use graph=eager",
+    ),
+    Rule(
+        "synced-norm-in-one-piece",
+        lambda spec, known: spec.buffers == "sync" and spec.accumulate > 1,
+        "buffers=sync accumulate={accumulate}: micro-batches are computed one after the other, so BatchNorm cannot see "
+        "the whole batch; use accumulate=1",
+    ),
+    Rule(
+        "synced-norm-of-our-step",
+        lambda spec, known: spec.buffers == "sync" and spec.topology.world_size > 1 and not _syncs(spec),
+        "buffers=sync on={on} with wrap={wrap} graph={graph} sharding={sharding} remat={remat} sync_every={sync_every}: "
+        "ranks meet inside the model, which is done in an eager step with sharding=none or ddp; use those, or buffers=mean",
     ),
     Rule(
         "cut-is-known",

@@ -28,6 +28,8 @@ def check_equal_steps(num: int, spec: Spec, world: World, *, couples: bool = Fal
             _equal_micro_batches(num, spec, world, asked=asked)
     if couples and world.size > 1 and SHARDINGS[spec.sharding].cuts_samples:
         a_sample_for_every_rank(num, spec, world, asked=f"on={spec.on}", waits_as="a loss that couples samples")
+    if spec.buffers == "sync" and world.size > 1:
+        a_sample_for_every_rank(num, spec, world, asked="buffers=sync", waits_as="a synchronised BatchNorm")
     if spec.sync_every > 1:
         _time_to_drift(num, spec)
 
