@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,14 +13,17 @@ from paceline.base.names import unknown
 from paceline.records.facts import DataFacts, TaskFacts
 from paceline.records.layout import RunDir
 from paceline.spec.settings import names
+from paceline.spec.verdict import Verdict
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.optim.sparse import sparse_parameters
 from paceline.worker.probe.probe import probe
 from paceline.worker.sharding.tables import build_outline
 from paceline.worker.tasks.feed import Feed, make_feed
 from paceline.worker.tasks.load import Definition, find, source_digest, values_for
-from paceline.worker.tasks.task import Task, users_code, usual_score
+from paceline.worker.tasks.task import Task, users_code, usual_loss, usual_score
 from paceline.worker.world.seed import seed_everything
+
+_MOST_PARAMETERS = 1 << 26  # of a model whose tables will be cut over ranks: a larger one is not built here
 
 
 def describe(run: RunDir) -> None:
@@ -31,8 +35,6 @@ def describe(run: RunDir) -> None:
     seed_everything(asked["seed"])
     model = build_outline(task) if asked.get("outline") else task.build_model()
     train, test = _feed(task, "train"), _feed(task, "test")
-    watch = Stopwatch("probe")
-    verdict = None if asked.get("outline") or definition.source is None else _probed(task, train, asked["seed"])
     facts = TaskFacts(
         params=definition.params, values=values, defaults=definition.defaults, takes_data=definition.takes_data,
         train=DataFacts(train.kind, train.num), test=DataFacts(test.kind, test.num),
@@ -40,9 +42,10 @@ def describe(run: RunDir) -> None:
         source_sha256=source_digest(definition.source) if definition.source else None,
         knows_better=task.better is not None or task.score is usual_score, layers=_layers(model), capability=_capability(),
         has_tensor_plan=task.tensor_plan is not None, has_optimizer=task.optimizer is not None, num_sparse=len(sparse_parameters(model)),
-        probe=verdict, probe_s=watch.elapsed() if verdict else 0.0,
         num_tables=sum(isinstance(module, torch.nn.Embedding) for module in model.modules()),
     )  # fmt: skip
+    if definition.source is not None:  # the last of all: it leaves the model as it may be
+        facts = _probed(facts, task, train, None if asked.get("outline") else model, asked["seed"])
     write_json(run.facts, facts.plain())
 
 
@@ -82,9 +85,17 @@ def _feed(task: Task, split: str) -> Feed:
         return make_feed(data, what=what, collate=task.collate)
 
 
-def _probed(task: Task, feed: Feed, seed: int) -> dict[str, Any]:
-    with users_code(f"{task.name} (a look at its loss and scores)", task.source):
-        return probe(task, feed, couples=task.couples_samples, seed=seed).model_dump(mode="json")
+def _probed(facts: TaskFacts, task: Task, feed: Feed, model: torch.nn.Module | None, seed: int) -> TaskFacts:
+    """`model`: None where its tables are too large for one process to hold them all, perhaps."""
+    watch = Stopwatch("probe")
+    if model is None and facts.num_parameters > _MOST_PARAMETERS:
+        usual = task.loss is usual_loss
+        why = None if usual else "its embedding tables are not built in one process"
+        verdict = Verdict(loss="ratio" if usual else "mean", score_kind="whole", unknown=why)
+    else:
+        with users_code(f"{task.name} (a look at its loss and scores)", task.source):
+            verdict = probe(task, feed, model, couples=task.couples_samples, seed=seed)
+    return replace(facts, probe=verdict.model_dump(mode="json"), probe_s=watch.elapsed())
 
 
 def _capability() -> tuple[int, int] | None:

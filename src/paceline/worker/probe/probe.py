@@ -34,14 +34,16 @@ _FEWEST = 6
 _HOST = torch.device("cpu")
 
 
-def probe(task: Task, feed: Feed, *, couples: bool, seed: int) -> Verdict:
-    """`couples`: the task says that its loss couples the samples of a batch."""
+def probe(task: Task, feed: Feed, model: torch.nn.Module | None = None, *, couples: bool, seed: int) -> Verdict:
+    """`model`: where there is one already; it is left in any state. `couples`: the task says that its loss couples the
+    samples of a batch."""
     first: Exception | None = None
     for dtype, tolerance in _TOLERANCES.items():
         seed_everything(seed)
         try:
             with _default(dtype):
-                return _Probe(task, feed, dtype, tolerance).verdict(couples=couples)
+                subject = model if model is not None and first is None else task.build_model()
+                return _Probe(task, feed, subject.to(dtype), dtype, tolerance).verdict(couples=couples)
         except RunFailed:
             raise
         except Exception as error:
@@ -64,9 +66,8 @@ def _default(dtype: torch.dtype) -> Generator[None]:
 class _Probe:
     """Three parts: what a model does with samples that are side by side, then the loss, then the scores."""
 
-    def __init__(self, task: Task, feed: Feed, dtype: torch.dtype, tolerance: float) -> None:
+    def __init__(self, task: Task, feed: Feed, model: torch.nn.Module, dtype: torch.dtype, tolerance: float) -> None:
         self.task, self.feed, self.dtype, self.tolerance = task, feed, dtype, tolerance
-        model = task.build_model().to(dtype)
         samples = Samples(feed, task, most=MOST, cast=lambda batch: precision.cast(batch, to=dtype, device=_HOST))
         self.subject = Subject(task, model, samples)
         self.criteria = Criteria()

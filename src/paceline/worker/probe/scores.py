@@ -124,8 +124,8 @@ def _no_pair(name: str, said: str) -> str:
     form = "paceline.ratio(sum, count)" if said == "ratio" else "a pair, which is taken as (sum, count)"
     return (
         f"score {name!r} is {form}; but its parts are not a sum and a count over samples: for a batch in two pieces they "
-        'do not add up, or the count depends on what the model answers. Two scores are a dict ({"precision": p, "recall": r}); a ratio whose count depends on '
-        "the answers is paceline.ratio(sum, count)"
+        'do not add up, or the count depends on what the model answers. Two scores are a dict ({"precision": p, '
+        '"recall": r}); a ratio whose count depends on the answers is paceline.ratio(sum, count)'
     )
 
 

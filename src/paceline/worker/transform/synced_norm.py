@@ -67,8 +67,8 @@ class Synced:
         with self._aside():
             return all_reduce_(sums, self._world)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        module = self._module
+    def __call__(self, input: torch.Tensor) -> torch.Tensor:
+        x, module = input, self._module
         if not module.training:
             return self._own(x)
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
