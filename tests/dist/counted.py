@@ -59,4 +59,4 @@ class Counted:
 
     def score(self, outputs, batch):
         ids = batch[1].double()
-        return {"id": (ids.sum(), len(ids)), "square": ((ids * ids).sum(), len(ids)), "few": (1.0, 0.5)}
+        return {"id": (ids.sum(), len(ids)), "square": ((ids * ids).sum(), len(ids)), "few": (0.1 * len(ids), 0.05 * len(ids))}

@@ -18,6 +18,7 @@ GOT = {
     "threads": 2,
     "precision": "fp32",
     "sharding": "none",
+    "buffers": "mean",
     "remat": "none",
     "kernel": "torch",
     "messages": SPEC.messages,

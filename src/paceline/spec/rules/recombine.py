@@ -55,7 +55,7 @@ def recombine_words(known: Known) -> dict[str, Any]:
 
 def _syncs(spec: Spec) -> bool:
     """BatchNorm can meet the other ranks in every forward pass."""
-    ours = spec.wrap == "none" and spec.graph == "eager" and spec.remat == "none" and spec.sync_every == 1
+    ours = spec.wrap == "none" and not GRAPHS[spec.graph].is_graph and spec.remat == "none" and spec.sync_every == 1
     return ours and SHARDINGS[spec.sharding].synced_norm
 
 

@@ -109,7 +109,7 @@ def test_what_flowed_is_compared(asked: str, computed: list[str], agrees: bool) 
 
 def test_pure_weights_are_compared_before_the_first_step() -> None:
     got = {
-        "world_size": 1, "backend": "gloo", "device": "cpu", "threads": 1, "optimizer": {"class": "Adam"},
+        "world_size": 1, "backend": "gloo", "device": "cpu", "threads": 1, "buffers": "mean", "optimizer": {"class": "Adam"},
         "sharding": "none", "remat": "none", "kernel": "torch", "tf32": {"matmul": False, "convolution": False},
     }  # fmt: skip
     asked = spec("bf16-pure", threads=1, device="cpu", weight_decay=0.0)
