@@ -106,7 +106,7 @@ define install
 endef
 
 $(FULL): | $(PY)
-	$(call install,'.[dev$(comma)parquet$(comma)mpi$(comma)accelerate$(comma)bench$(comma)docs]',$(FULL) $(LIGHT))
+	$(call install,'.[dev$(comma)parquet$(comma)mpi$(comma)accelerate$(comma)bench$(comma)docs$(comma)lightning$(comma)huggingface$(comma)frames]',$(FULL) $(LIGHT))
 
 $(LIGHT): | $(PY)
 	$(call install,.,$(LIGHT))

@@ -55,7 +55,7 @@ class Counted:
         return self._data(self.num_test)
 
     def loss(self, outputs, batch):
-        return (outputs * 0).sum() + 1.0 + outputs.sum() * 1e-6
+        return (outputs * 1e-6).mean() + 1.0
 
     def score(self, outputs, batch):
         ids = batch[1].double()

@@ -32,11 +32,12 @@ from paceline.worker.assemble import Parts, assemble
 from paceline.worker.evaluate import evaluate
 from paceline.worker.shared_data import load_data
 from paceline.worker.measure.clock import Stopwatch
-from paceline.worker.measure.tally import LOSS, Tally
+from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.sharding import num_parameters
 from paceline.worker.resilience.weights import fingerprint, restore, save
 from paceline.worker.step.input import StepInput
 from paceline.worker.tasks.feed import batches
+from paceline.worker.tasks.forms import LOSS
 from paceline.worker.tasks.load import load_task
 from paceline.worker.tasks.order import micro_pieces, training_pieces
 from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score

@@ -45,7 +45,7 @@ class WholeSet:
         self._ids: list[np.ndarray[Any, Any]] = []
         self._kept: list[Any] = []  # (outputs, batch) of each batch
         self._sums: dict[str, torch.Tensor] = {}
-        self._keeps = task.score_all is not None or bool(task.whole_scores)
+        self._keeps = task.score_all is not None or task.scores_whole
 
     def check(self, num: int, num_shares: int) -> None:
         if (self._keeps or self._task.score_of is not None) and num < num_shares:
@@ -65,7 +65,7 @@ class WholeSet:
 
     def _needed(self, batch: Any) -> Any:
         """Without the inputs, where no score looks at them: a test set of images may be larger than the memory."""
-        if not self._task.whole_scores:
+        if not self._task.scores_whole:
             return targets_of(batch)
         if self._task.verdict.uses_inputs or not isinstance(batch, tuple | list) or len(batch) < 2:
             return batch
@@ -103,14 +103,13 @@ class WholeSet:
         found: dict[str, float] = {}
         if world is None or world.rank == 0:
             with torch.no_grad():
-                if task.whole_scores:
+                if task.scores_whole:
                     with users_code(f"{task.name}: score(outputs, batch) of the whole test set", task.source):
                         value = task.score(outputs, batch)
-                        named = _named(value, f"{task.name}: score(outputs, batch)")
-                    found |= {name: number for name, number in named.items() if name in task.whole_scores}
+                        found |= _named(value, f"{task.name}: score(outputs, batch)", task.whole_scores(value))
                 if task.score_all is not None:
                     with users_code(f"{task.name}: score_all(outputs, targets)", task.source):
-                        targets = targets_of(batch) if task.whole_scores else batch
+                        targets = targets_of(batch) if task.scores_whole else batch
                         found |= _named(task.score_all(outputs, targets), f"{task.name}: score_all(outputs, targets)")
         if world is not None:
             told = broadcast_json(found, world)
@@ -169,11 +168,11 @@ def _on_host(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().cpu()
 
 
-def _named(value: Any, what: str) -> dict[str, float]:
-    """Numbers by name; one without a name is called `score`."""
+def _named(value: Any, what: str, only: frozenset[str] | None = None) -> dict[str, float]:
+    """Numbers by name; one without a name is called `score`. `only`: these of them."""
     named: dict[Any, Any] = {**value} if isinstance(value, Mapping) else {"score": value}
     try:
-        return {str(name): float(number) for name, number in named.items()}
+        return {str(name): float(number) for name, number in named.items() if only is None or str(name) in only}
     except (TypeError, ValueError, RuntimeError):
         raise RunFailed(f"{what} must return one number, or a dict of named numbers", kind="task") from None
 

@@ -80,7 +80,15 @@ WHOLE = {"sharding": "none", "remat": "none", "kernel": "torch"}
 
 def test_before_the_first_step_mixed_precision_has_weights_in_fp32() -> None:
     spec = Spec(task="features", threads=1, device="cpu", weight_decay=0.0, precision="bf16", wrap="accelerate")
-    got = {"world_size": 1, "backend": "gloo", "device": "cpu", "threads": 1, "buffers": "mean", "optimizer": {"class": "Adam"}, **WHOLE}
+    got = {
+        "world_size": 1,
+        "backend": "gloo",
+        "device": "cpu",
+        "threads": 1,
+        "buffers": "mean",
+        "optimizer": {"class": "Adam"},
+        **WHOLE,
+    }
     check(spec, {**got, "precision": "fp32"})
     with pytest.raises(RunFailed, match="got fp64"):
         check(spec, {**got, "precision": "fp64"})

@@ -92,8 +92,8 @@ class _Probe:
 
     def verdict(self, *, couples: bool) -> Verdict:
         subject, task = self.subject, self.task
-        if len(self.whole) < 2:
-            return Verdict(loss="coupled", score_kind="whole", unknown="there is one sample", samples=len(self.whole))
+        if len(self.whole) < 2:  # of which there are no parts
+            return Verdict(loss="coupled" if couples else "mean", score_kind="whole", samples=len(self.whole))
         changes = self._changes()
         buffers = self._model(training=True)
         alone = self._model(training=False)

@@ -78,6 +78,12 @@ def score_forms(value: Any, verdict: Verdict, *, name: str) -> dict[str, Form]:
     return forms
 
 
+def bare(value: Any) -> list[str]:
+    """The names of the scores that are plain numbers: nothing says how they add up."""
+    named: dict[Any, Any] = {**value} if isinstance(value, Mapping) else {"score": value}
+    return [str(name) for name, item in named.items() if not isinstance(item, Form | tuple | list)]
+
+
 def _score(item: Any, kind: str, what: str) -> Form:
     if isinstance(item, Form):
         return Form(item.kind, _scalar(item.value), _scalar(item.count))

@@ -16,7 +16,7 @@ from torch.nn import functional
 from paceline.base.errors import PacelineError, RunFailed
 from paceline.spec.verdict import Verdict
 from paceline.worker.tasks.forms import Loss, Sums, loss_of
-from paceline.worker.tasks.returned import loss_terms, score_forms
+from paceline.worker.tasks.returned import bare, loss_terms, score_forms
 
 _IGNORED = -100  # torch's own sign for a target that counts for nothing
 _FROM_LOADER = "in DataLoader worker process"
@@ -74,11 +74,12 @@ class Task:
         return loss_of(terms, num=num, num_global=num if num_global is None else num_global)
 
     def score_sums(self, outputs: Any, batch: Any, num: int) -> Sums:
-        """Of the scores that add up over samples; `whole_scores` are not among them."""
+        """Of the scores that add up over samples; those of the whole test set are not among them."""
         if self.score_of is not None:  # sums that are no scores yet
             return {}
-        forms = score_forms(self.score(outputs, batch), self.verdict, name=self.name)
-        whole = self.whole_scores
+        value = self.score(outputs, batch)
+        forms = score_forms(value, self.verdict, name=self.name)
+        whole = self.whole_scores(value) if self.scores_whole else frozenset()
         return {name: form.figure(num) for name, form in forms.items() if name not in whole}
 
     @property
@@ -87,9 +88,16 @@ class Task:
         return self.verdict.loss == "coupled"
 
     @property
-    def whole_scores(self) -> frozenset[str]:
-        """Scores that are computed from the outputs of the whole test set."""
-        return frozenset(name for name, kind in self.verdict.scores.items() if kind == "whole")
+    def scores_whole(self) -> bool:
+        """Whether some score may have to be computed from the outputs of the whole test set."""
+        kinds = {self.verdict.score_kind, *self.verdict.scores.values()}
+        return "whole" in kinds and self.score not in (usual_score, no_score) and self.score_of is None
+
+    def whole_scores(self, value: Any) -> frozenset[str]:
+        """The names of those scores, of what `score` returned. A number that nobody could look at is one of them; a
+        form says itself how it adds up."""
+        kinds, usual = self.verdict.scores, self.verdict.score_kind
+        return frozenset(name for name in bare(value) if kinds.get(name, usual) == "whole")
 
 
 def usual_forward(model: torch.nn.Module, batch: Any) -> Any:
