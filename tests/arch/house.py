@@ -54,7 +54,7 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "worker.resilience": (*GROUND, "worker.world"),
     # how a user's task recombines, in the describe job
-    "worker.probe": (*GROUND, "worker.world", "worker.tasks", "worker.measure", "worker.transform"),
+    "worker.probe": (*GROUND, "worker.world", "worker.tasks", "worker.measure", "worker.transform", "worker.optim"),
 }
 
 # Files whose imports of other rooms are for the type checker only; at run time their names are resolved on first use.

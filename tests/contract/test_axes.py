@@ -15,6 +15,7 @@ from paceline.commands import listing
 from paceline.spec.axes.graphs import GRAPHS
 from paceline.spec.axes.launchers import LAUNCHERS
 from paceline.spec.axes.optimizers import OPTIMIZERS
+from paceline.spec.axes.schedules import SCHEDULES
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.settings import Settings
 from paceline.spec.tasks import BUILTIN
@@ -25,6 +26,7 @@ AXES: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "launcher": (LAUNCHERS, "spec/axes/launchers.py"),
     "sharding": (SHARDINGS, "spec/axes/shardings.py"),
     "optimizer": (OPTIMIZERS, "spec/axes/optimizers.py"),
+    "schedule": (SCHEDULES, "spec/axes/schedules.py"),
     "graph": (GRAPHS, "spec/axes/graphs.py"),
     "task": (BUILTIN, "spec/tasks.py"),
 }

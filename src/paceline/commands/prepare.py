@@ -189,7 +189,12 @@ def prepare(task: str, asked: Mapping[str, Any], *, warm: Warm | None = None) ->
     if task in BUILTIN:
         entry = BUILTIN[task]
         known = Known(
-            host, DataShape("tensors"), tensor_plan=entry.tensor_plan, tables=entry.tables, own_optimizer=False
+            host,
+            DataShape("tensors"),
+            tensor_plan=entry.tensor_plan,
+            tables=entry.tables,
+            own_optimizer=False,
+            own_schedule=False,
         )
         return Prepared(task, entry.params, entry.defaults, known, descriptions=TaskDescriptions(warm))
     return _prepare_file(task, asked, host, warm)
@@ -208,7 +213,8 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host, warm: Warm | 
     descriptions = TaskDescriptions(warm)
     facts = descriptions.at(name, rest, given)
     known = Known(host, **_of_file(facts))
-    defaults = {"optimizer": OWN, **facts.defaults} if facts.has_optimizer else facts.defaults
+    own = {"optimizer": facts.has_optimizer, "schedule": facts.has_schedule}
+    defaults = {**{setting: OWN for setting, has in own.items() if has}, **facts.defaults}
     return Prepared(name, facts.params, defaults, known, facts.source_sha256, descriptions)
 
 
@@ -216,7 +222,8 @@ def _of_file(facts: TaskFacts) -> dict[str, Any]:
     """What rules know of a user's task with these parameters; of a built-in one it stands in a table."""
     return {
         "train": DataShape(facts.train.kind), "knows_better": facts.knows_better, "tensor_plan": facts.has_tensor_plan,
-        "own_optimizer": facts.has_optimizer,
+        "own_optimizer": facts.has_optimizer, "own_schedule": facts.has_schedule, "own_step": facts.has_step,
+        "sets_by_step": facts.sets_by_step,
         "verdict": None if facts.probe is None else Verdict.model_validate(facts.probe),
     }  # fmt: skip
 

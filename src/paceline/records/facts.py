@@ -33,6 +33,9 @@ class TaskFacts:
     capability: tuple[int, int] | None = None  # of the GPUs torch sees here, the least; None: none
     has_tensor_plan: bool = False  # it says how its layers are cut over ranks
     has_optimizer: bool = False  # it builds its own
+    has_schedule: bool = False
+    has_step: bool = False  # it makes its own steps, with several optimizers
+    sets_by_step: bool = False  # on_step or on_epoch
     num_tables: int = 0  # nn.Embedding
     probe: dict[str, Any] | None = None  # how its loss and scores recombine (`spec/verdict.py`)
     probe_s: float = 0.0

@@ -12,6 +12,7 @@ from pydantic import Field
 from paceline.spec.axes.graphs import GRAPHS
 from paceline.spec.axes.launchers import LAUNCHERS
 from paceline.spec.axes.optimizers import OPTIMIZERS
+from paceline.spec.axes.schedules import SCHEDULES
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.topology import Topology, parse
 from paceline.spec.values import (
@@ -154,8 +155,10 @@ class Optim(Frozen):
         "none", description="multiply lr by batch / lr_batch, or its root: only when asked"
     )
     lr_batch: Count = Field(32, description="the batch that lr was meant for, where lr_scale is used")
-    schedule: Literal["constant", "step", "exponential", "cosine", "onecycle"] = Field(
-        "constant", description="how lr changes: by epochs (step, exponential) or by steps (cosine to 0, onecycle)"
+    schedule: Annotated[str, OneOf(SCHEDULES)] = Field(
+        "constant",
+        description="how lr changes: by epochs (step, exponential), by steps (cosine to 0, onecycle), or as the task's own "
+        "schedule(step, steps) says (task)",
     )
     schedule_factor: Annotated[Real, Field(gt=0, le=1)] = Field(
         0.1, description="what step and exponential multiply lr with"
@@ -176,7 +179,7 @@ class Optim(Frozen):
     @property
     def moves_beta(self) -> bool:
         """The schedule moves Adam's first beta too."""
-        return self.schedule == "onecycle" and OPTIMIZERS[self.optimizer].has_betas
+        return SCHEDULES[self.schedule].moves_beta and OPTIMIZERS[self.optimizer].has_betas
 
 
 class Distributed(Frozen):

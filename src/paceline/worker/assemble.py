@@ -6,11 +6,13 @@ line says why it is not earlier.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from paceline.spec.axes.schedules import SCHEDULES
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
 from paceline.worker.measure.allocator import Cuda, HostMemory
@@ -20,9 +22,10 @@ from paceline.worker.measure.energy import Meter
 from paceline.worker.measure.memory import Memory
 from paceline.worker.measure.traffic import Traffic
 from paceline.worker.optim.build import build_optimizer
+from paceline.worker.optim.own_schedule import own_schedule
 from paceline.worker.optim.rates import Rates
 from paceline.worker.optim.scale import LossScale
-from paceline.worker.optim.schedule import length, moves, schedule, top_lr
+from paceline.worker.optim.schedule import Length, Rate, length, moves, schedule, top_lr
 from paceline.worker.sharding.build import shard
 from paceline.worker.sharding.equal_steps import check_equal_steps
 from paceline.worker.sharding.lookup import Exchange
@@ -39,6 +42,7 @@ from paceline.worker.step.executor import Step, StepParts
 from paceline.worker.step.state import TrainState
 from paceline.worker.step.together import Together
 from paceline.worker.step.update import Update
+from paceline.worker.tasks.by_number import ByNumber
 from paceline.worker.tasks.feed import Feed, TensorFeed
 from paceline.worker.tasks.order import Piece
 from paceline.worker.tasks.task import Task, users_code
@@ -67,6 +71,7 @@ class Parts:
     memory: Memory
     energy: Meter
     traffic: Traffic
+    by_number: ByNumber
 
     @property
     def task_module(self) -> TaskModule:
@@ -97,7 +102,7 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     model = model.to(device=world.device, dtype=precision.dtype(spec))
     same_start(model, world)
     feeds = place_data(spec, task, feeds, world)
-    check_equal_steps(feeds.train.num, spec, world, couples=task.couples)
+    check_equal_steps(feeds.train.num, spec, world, waits_as=task.waits_as)
     task_module = TaskModule(model, task, precision.entrance(spec, world.device))
     if spec.kernel == "fused":  # before anything is hung on layers: they are replaced, and keep their parameters
         _fuse(task_module, feeds, world)
@@ -116,7 +121,8 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     )  # fmt: skip
     # after sharding, which may replace parameters
     state = _state(spec, task_module, sharding, world)
-    rates = Rates(state.optimizer, schedule(spec, length(spec, feeds.train.num)), top_lr(spec), moves=moves(spec))
+    run = length(spec, feeds.train.num)
+    rates = Rates(state.optimizer, _schedule(spec, task, state, run), top_lr(spec), moves=moves(spec))
     together = Together(world, watch) if task.couples and sharding.share.num > 1 else None
     in_one_piece = sharding.share.num == 1 and spec.accumulate == 1
     parts = StepParts(
@@ -131,6 +137,7 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     return Parts(
         spec, world, task, arithmetic, sharding, state, parts, step, feeds.train, feeds.test, watch, Arrivals(world, watch),
         _memory(state, step, host, watch), Meter(world.device, leads=world.local_rank == 0), Traffic(world),
+        ByNumber(task, task_module.model, run.steps, run.epochs),
     )  # fmt: skip
 
 
@@ -154,9 +161,15 @@ def _state(spec: Spec, task_module: TaskModule, sharding: Sharding, world: World
     return TrainState(task_module.model, optimizer, world.device, scale, others={"sharding": sharding})
 
 
+def _schedule(spec: Spec, task: Task, state: TrainState, run: Length) -> Callable[[int], Rate]:
+    if SCHEDULES[spec.schedule].is_tasks:
+        return own_schedule(task, state.optimizer, run, top=top_lr(spec))
+    return schedule(spec, run)
+
+
 def _memory(state: TrainState, step: Step, host: HostMemory, watch: Stopwatch) -> Memory:
     allocator, why = (Cuda(state.device), None) if state.device.type == "cuda" else host
-    single_graph = "forward" not in step.phases
+    single_graph = "forward" not in step.phases and step.num_made() is not None
     if single_graph and state.device.type == "cpu":
         allocator, why = None, "the step is one graph, and on a host nobody counts what it takes inside"
     return Memory(state.model, state.optimizer, allocator, why, watch, graphs=step.num_made, single_graph=single_graph)

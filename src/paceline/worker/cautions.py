@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from paceline.spec.axes.schedules import SCHEDULES
 from paceline.worker.assemble import Parts
+from paceline.worker.tasks.hooks import parameters_of
 
+_LOOKS, _SMALL = 1000, 0.1
 Caution = tuple[str, str]  # one word for scripts, and a sentence
 
 
 def cautions(parts: Parts) -> list[Caution]:
     """The same on every rank."""
-    return [*_batch_norm(parts), *_evaluation(parts), *_draws(parts)]
+    return [*_batch_norm(parts), *_evaluation(parts), *_draws(parts), *_ignored(parts), *_rates(parts)]
 
 
 def _num_cuts(parts: Parts) -> int:
@@ -60,3 +63,29 @@ def _draws(parts: Parts) -> list[Caution]:
         "on=1x1 accumulate=1, not the same numbers"
     )
     return [("draws", text)]
+
+
+def _ignored(parts: Parts) -> list[Caution]:
+    return [
+        (
+            "ignored",
+            f"{signature} is not called: with other parameters than the task's own hook of that name it is taken for a function of yours",
+        )
+        for signature in parts.task.ignored
+    ]
+
+
+def _rates(parts: Parts) -> list[Caution]:
+    """A schedule that returns rates, where a factor was meant, trains with almost none."""
+    schedule = parts.task.schedule
+    if not SCHEDULES[parts.spec.schedule].is_tasks or schedule is None or parameters_of(schedule)[0] != "step":
+        return []
+    steps = parts.by_number.steps
+    largest = max(parts.update.rates.at(step) for step in range(0, steps, max(1, steps // _LOOKS)))
+    if largest >= _SMALL * parts.spec.lr:
+        return []
+    text = (
+        f"schedule(step, steps) returns what lr={parts.spec.lr:g} is multiplied by, and the highest rate of the run is {largest:.2g}; if "
+        "it returns rates, divide them by lr"
+    )
+    return [("schedule", text)]

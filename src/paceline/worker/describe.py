@@ -41,7 +41,9 @@ def describe(run: RunDir) -> None:
         num_parameters=sum(p.numel() for p in model.parameters()),
         source_sha256=source_digest(definition.source) if definition.source else None,
         knows_better=task.better is not None or task.score is usual_score, layers=_layers(model), capability=_capability(),
-        has_tensor_plan=task.tensor_plan is not None, has_optimizer=task.optimizer is not None, num_sparse=len(sparse_parameters(model)),
+        has_tensor_plan=task.tensor_plan is not None, has_optimizer=task.optimizer is not None or task.optimizers is not None,
+        has_schedule=task.schedule is not None, has_step=task.step is not None,
+        sets_by_step=task.on_step is not None or task.on_epoch is not None, num_sparse=len(sparse_parameters(model)),
         num_tables=sum(isinstance(module, torch.nn.Embedding) for module in model.modules()),
     )  # fmt: skip
     if definition.source is not None:  # the last of all: it leaves the model as it may be

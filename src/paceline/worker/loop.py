@@ -69,7 +69,9 @@ def steps(parts: Parts, pieces: list[Piece], progress: Progress) -> Iterator[int
     samples = Samples(parts.train, task, parts.watch, parts.world.device, seed=spec.seed, accumulate=spec.accumulate)
     with users_code(task.name, task.source):
         rest = pieces[position.in_epoch :]
+        parts.by_number.before_epoch(position.epoch)
         for step_input in samples.steps(rest, epoch=position.epoch):
+            parts.by_number.before_step(position.iteration)
             with parts.traffic:
                 if parts.memory.looks:
                     with parts.memory:

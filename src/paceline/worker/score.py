@@ -14,6 +14,7 @@ from paceline.worker.step.description import StepDescription
 from paceline.worker.step.together import Together
 from paceline.worker.tasks.feed import Feed, batches
 from paceline.worker.tasks.order import Piece, evaluation_pieces
+from paceline.worker.tasks.task import no_loss
 from paceline.worker.transform.precision import Arithmetic
 from paceline.worker.whole_set import WholeSet
 
@@ -37,16 +38,20 @@ def score(
 ) -> Tally:  # fmt: skip
     """These samples, in the format of the weights, which under mixed precision is fp32. `whole` keeps what scores of the whole test set
     need. `together`: for a loss that couples samples, over all ranks."""
-    tally, model = Tally(), task_module.model
-    description = StepDescription(task_module.task, arithmetic, in_one_piece=True, together=together)
+    tally, model, task = Tally(), task_module.model, task_module.task
+    description = StepDescription(task, arithmetic, in_one_piece=True, together=together)
     was_training = model.training
     model.eval()
     asked = [piece if len(piece.ids) else _STAND_IN for piece in pieces]
     with torch.no_grad(), arithmetic.evaluation():
         for piece, batch in zip(pieces, batches(feed, asked), strict=True):
             num = len(piece.ids)
+            if not task.evaluates:
+                tally.add({}, num)
+                continue
             outputs = arithmetic.full_precision(task_module(batch))
-            if num or together is not None:
+            loss = None
+            if task.loss is not no_loss and (num or together is not None):
                 loss = description.loss(outputs, batch, num, piece.num_global if together is not None else num)
             if num:
                 tally.add(description.sums(loss, outputs, batch, num), num)

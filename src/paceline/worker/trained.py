@@ -49,7 +49,7 @@ def load_trained(run_dir: str | PathLike[str], device: str = "cpu") -> Trained:
         raise BadInput(f"{run.path}: the run did not complete, so its weights are no result")
     spec = Spec.model_validate(read_json(run.spec))
     task = load_task(spec.task, spec.params, spec.data, spec.probe)
-    model = task.model().to(dtype(spec))
+    model = task.build_model().to(dtype(spec))
     restore(model, run.weights)
     place = torch.device(device)
     return Trained(spec, TaskModule(model.to(place).eval(), task, entrance(spec, place)), place)

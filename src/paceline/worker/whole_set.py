@@ -15,6 +15,7 @@ from torch.utils import _pytree
 
 from paceline.base.errors import RunFailed
 from paceline.worker.step.together import gather_rows
+from paceline.worker.tasks.targets import targets_of
 from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.world.collectives import all_gather, all_reduce_, broadcast_json
 from paceline.worker.world.join import World
@@ -155,13 +156,6 @@ class WholeSet:
             )
         own = torch.cat(parts)
         return (own if world is None else gather_rows(own, sizes, world))[order]
-
-
-def targets_of(batch: Any) -> Any:
-    """What a score compares outputs with: the last of a batch of several, the `labels` of named ones, else the batch."""
-    if isinstance(batch, tuple | list) and len(batch) >= 2:
-        return batch[-1]
-    return batch["labels"] if isinstance(batch, Mapping) and "labels" in batch else batch
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:

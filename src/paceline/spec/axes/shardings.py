@@ -35,6 +35,7 @@ class ShardingTraits:
     local_sgd: bool = False  # sync_every
     gathers_outputs: bool = False  # for a loss that couples the samples of a batch
     synced_norm: bool = False  # buffers=sync
+    own_step: bool = False  # a task that makes its own steps
     profiled: bool = False
     takes_wrapper: bool = False  # wrap=accelerate around it
     precision_policy: bool = False  # casts by a policy of its own, so that nothing else may
@@ -58,6 +59,7 @@ SHARDINGS: Mapping[str, ShardingTraits] = MappingProxyType(
                 fused_kernel=True,
                 shared_memory=True,
                 local_sgd=True,
+                own_step=True,
                 synced_norm=True,
                 gathers_outputs=True,
                 profiled=True,

@@ -32,7 +32,10 @@ class Known:
     tables: bool | None = None
     sparse: bool | None = None
     verdict: Verdict | None = None  # of the probe: how loss and scores recombine
-    own_optimizer: bool | None = None  # it defines optimizer(model, lr)
+    own_optimizer: bool | None = None  # it defines optimizer(model, lr), or optimizers(model, lr)
+    own_schedule: bool | None = None  # it defines schedule(...)
+    own_step: bool | None = None  # it defines step(model, batch, optimizers)
+    sets_by_step: bool | None = None  # it defines on_step or on_epoch
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from paceline.spec.axes.optimizers import OPTIMIZERS
 from paceline.spec.rules.graph import GRAPH, updates_in_graph
+from paceline.spec.rules.hooks import HOOKS
 from paceline.spec.rules.kernel import KERNEL
 from paceline.spec.rules.machine import MACHINE
 from paceline.spec.rules.messages import MESSAGES
@@ -27,6 +28,7 @@ RULES: tuple[Rule, ...] = (
     *MACHINE,
     *SAMPLES,
     *RECOMBINE,
+    *HOOKS,
     *PROFILE,
     *UPDATE,
     *PRECISION,

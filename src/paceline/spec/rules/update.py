@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paceline.spec.axes.optimizers import OPTIMIZERS
+from paceline.spec.axes.schedules import SCHEDULES
 from paceline.spec.rules.rule import Rule
 
 UPDATE: tuple[Rule, ...] = (
@@ -11,6 +12,12 @@ UPDATE: tuple[Rule, ...] = (
         lambda spec, known: OPTIMIZERS[spec.optimizer].is_tasks and known.own_optimizer is False,
         "optimizer={optimizer}, but the task builds none: define optimizer(model, lr), which returns a torch.optim.Optimizer, or name "
         "one of ours",
+    ),
+    Rule(
+        "own-schedule-exists",
+        lambda spec, known: SCHEDULES[spec.schedule].is_tasks and known.own_schedule is False,
+        "schedule={schedule}, but the task has none: define schedule(step, steps), which returns what lr is multiplied by, or name one of "
+        "ours",
     ),
     Rule(
         "momentum-has-a-place",
@@ -30,23 +37,24 @@ UPDATE: tuple[Rule, ...] = (
     ),
     Rule(
         "one-decay",
-        lambda spec, known: spec.lr_decay > 0 and spec.schedule != "constant",
+        lambda spec, known: spec.lr_decay > 0 and SCHEDULES[spec.schedule].moves,
         "lr_decay={lr_decay} with schedule={schedule}: two rules for one learning rate; use one of them",
     ),
     Rule(
         "schedule-uses-factor",
-        lambda spec, known: spec.schedule_factor != 0.1 and spec.schedule not in ("step", "exponential"),
+        lambda spec, known: spec.schedule_factor != 0.1 and not SCHEDULES[spec.schedule].uses_factor,
         "schedule_factor={schedule_factor} with schedule={schedule}: only step and exponential multiply by a factor; leave it out",
     ),
     Rule(
         "schedule-uses-every",
-        lambda spec, known: spec.schedule_every != 1 and spec.schedule != "step",
+        lambda spec, known: spec.schedule_every != 1 and not SCHEDULES[spec.schedule].uses_every,
         "schedule_every={schedule_every} with schedule={schedule}: only schedule=step counts epochs; leave it out",
     ),
     Rule(
-        "onecycle-warms-itself",
-        lambda spec, known: spec.warmup > 0 and spec.schedule == "onecycle",
-        "warmup={warmup} with schedule=onecycle: the first 30 % of a cycle are its warm-up; leave it out",
+        "schedule-warms-itself",
+        lambda spec, known: spec.warmup > 0 and SCHEDULES[spec.schedule].warms_itself,
+        "warmup={warmup} with schedule={schedule}: it begins as it says itself (onecycle: with 30 % of the steps, the task's own: with "
+        "what it returns); leave warmup out",
     ),
     Rule(
         "warmup-ends",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from paceline.base.errors import RunFailed
 from paceline.spec.axes.optimizers import OPTIMIZERS
 from paceline.spec.run import Spec
+from paceline.worker.optim.joint import Joint
 from paceline.worker.optim.own import build_own
 from paceline.worker.optim.schedule import top_lr
 from paceline.worker.optim.sparse import refusal, sparse_parameters
@@ -21,29 +22,6 @@ _WAYS = {
     "foreach": {"foreach": True, "fused": False},
     "fused": {"foreach": False, "fused": True},
 }
-
-
-class Joint(torch.optim.Optimizer):
-    """Several optimizers behind one interface, each for its own parameters: Adam, and SparseAdam for tables with sparse
-    gradients."""
-
-    def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
-        self.parts = list(parts)
-        self.defaults = self.parts[0].defaults
-        # The groups themselves, not copies: a rate that is set here is set in them.
-        self.param_groups = [group for part in self.parts for group in part.param_groups]
-
-    @property
-    def state(self) -> dict[Any, Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return {parameter: kept for part in self.parts for parameter, kept in part.state.items()}
-
-    def step(self, closure: Any = None) -> None:
-        for part in self.parts:
-            part.step()
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        for part in self.parts:
-            part.zero_grad(set_to_none)
 
 
 def build_optimizer(model: torch.nn.Module, spec: Spec, task: Task) -> torch.optim.Optimizer:
@@ -94,6 +72,9 @@ def way(optimizer: torch.optim.Optimizer) -> str | None:
 
 
 def classes(optimizer: torch.optim.Optimizer) -> dict[str, str]:
-    """The optimizer classes, for the record: torch's class, and that for sparse gradients, if there is one."""
+    """The optimizer classes, for the record: torch's class, and that for sparse gradients, if there is one; of a task's
+    several all by name."""
+    if isinstance(optimizer, Joint) and optimizer.names:
+        return {"class": ", ".join(f"{name}: {type(part).__name__}" for name, part in optimizer.by_name.items())}
     names = [type(part).__name__ for part in (optimizer.parts if isinstance(optimizer, Joint) else [optimizer])]
     return dict(zip(("class", "sparse"), names, strict=False))

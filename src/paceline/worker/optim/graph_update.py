@@ -84,7 +84,8 @@ class GraphUpdate:
     def _trained(self) -> list[_Group]:
         """A graph updates the parameters that have a gradient, as the optimizer would."""
         rule, groups = rule_of(self._optimizer), list[_Group]()
-        for group, factor in zip(self._optimizer.param_groups, self._rates.factors, strict=True):
+        both = zip(self._optimizer.param_groups, self._rates.factors, strict=True)
+        for index, (group, factor) in enumerate(both):
             parameters: list[torch.nn.Parameter] = [p for p in group["params"] if p.grad is not None]
             if not parameters:
                 continue
@@ -100,7 +101,7 @@ class GraphUpdate:
                     "graph_of=model, or graph=eager",
                     kind="mismatch",
                 )
-            rate = RateInTensors(group, parameters[0], factor=factor, moves_beta=self._rates.moves_beta)
+            rate = RateInTensors(group, parameters[0], index=index, factor=factor, moves_beta=self._rates.moves_beta)
             groups.append(_Group(self._optimizer, group, parameters, rate, rule))
         if not groups:
             raise RunFailed(f"{self._asked}: no parameter had a gradient in the first step", kind="mismatch")

@@ -7,11 +7,13 @@ is made of tensor operations alone.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from paceline.base.errors import RunFailed
+from paceline.worker.optim.joint import Joint
 from paceline.worker.optim.rule import Formula, Group, Rate, Tensors
 from paceline.worker.tasks.task import Task, users_code
 
@@ -22,26 +24,54 @@ _LOST = (
 
 
 def build_own(task: Task, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:
-    """What the task returns, if it is an optimizer of just this model's parameters."""
-    assert task.optimizer is not None
-    with users_code(f"{task.name}: optimizer(model, lr)", task.source):
-        optimizer = task.optimizer(model, lr)
-    if not isinstance(optimizer, torch.optim.Optimizer):
+    """What the task returns, if it is an optimizer, or several by name, of just this model's parameters."""
+    function = task.optimizer if task.optimizers is None else task.optimizers
+    assert function is not None
+    what = f"{task.name}: {'optimizer' if task.optimizers is None else 'optimizers'}(model, lr)"
+    with users_code(what, task.source):
+        made: Any = function(model, lr)
+    if task.optimizers is not None:
+        made = _several(made, what)
+    elif not isinstance(made, torch.optim.Optimizer):
+        raise RunFailed(f"{what} returned a {type(made).__name__}, not a torch.optim.Optimizer", kind="task")
+    _of_just_this_model(made, model, what)
+    return made
+
+
+def _several(made: Any, what: str) -> Joint:
+    if (
+        not isinstance(made, Mapping)
+        or not made
+        or not all(isinstance(one, torch.optim.Optimizer) for one in made.values())
+    ):
         raise RunFailed(
-            f"{task.name}: optimizer(model, lr) returned a {type(optimizer).__name__}, not a torch.optim.Optimizer",
+            f'{what} returned a {type(made).__name__}; it must return a dict of torch.optim.Optimizers by name: {{"g": ..., "d": ...}}',
             kind="task",
         )
+    named: dict[Any, Any] = {**made}
+    seen: dict[int, Any] = {}
+    for name, one in named.items():
+        for parameter in (parameter for group in one.param_groups for parameter in group["params"]):
+            if seen.setdefault(id(parameter), name) != name:
+                raise RunFailed(
+                    f"{what}: {seen[id(parameter)]!r} and {name!r} update the same parameter (of shape {list(parameter.shape)}); give each "
+                    "its own",
+                    kind="task",
+                )
+    return Joint([*named.values()], [str(name) for name in named])
+
+
+def _of_just_this_model(optimizer: torch.optim.Optimizer, model: torch.nn.Module, what: str) -> None:
     trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
     given = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     strange = given - {id(parameter) for parameter in model.parameters()}
     if strange or not trained <= given:
-        what = f"{len(strange)} that are not the model's" if strange else f"not {len(trained - given)} of the model's"
+        found = f"{len(strange)} that are not the model's" if strange else f"not {len(trained - given)} of the model's"
         raise RunFailed(
-            f"{task.name}: optimizer(model, lr) was given a model with {len(trained)} trained parameters, and updates {what}: build it "
-            "from model.parameters(), and freeze what should not be trained (requires_grad=False)",
+            f"{what} was given a model with {len(trained)} trained parameters, and updates {found}: build it from model.parameters(), and "
+            "freeze what should not be trained (requires_grad=False)",
             kind="task",
         )
-    return optimizer
 
 
 def traced_step(

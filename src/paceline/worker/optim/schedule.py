@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paceline.base.errors import RunFailed
+from paceline.spec.axes.schedules import SCHEDULES
 from paceline.spec.run import Spec
 from paceline.spec.steps import num_steps, steps_per_epoch
 
@@ -21,10 +22,16 @@ _LEAST, _MOST = 0.85, 0.95
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`beta`: Adam's first, where the schedule moves it as well; otherwise None, and it stays as it is."""
+    """`beta`: Adam's first, where the schedule moves it as well; otherwise None, and it stays as it is. `groups`: the
+    rate of each of the optimizer's groups, where a scheduler of the task's has set them; `lr` is the first one's."""
 
     lr: float
     beta: float | None = None
+    groups: tuple[float, ...] = ()
+
+    def of(self, group: int, factor: float) -> float:
+        """`factor`: by how much this group's rate was the run's when the optimizer was made."""
+        return self.groups[group] if self.groups else self.lr * factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,11 @@ class Length:
 
     steps: int
     steps_per_epoch: int
+
+    @property
+    def epochs(self) -> int:
+        """The last may be a part of one."""
+        return math.ceil(self.steps / self.steps_per_epoch)
 
 
 def length(spec: Spec, num_train: int) -> Length:
@@ -48,30 +60,41 @@ def top_lr(spec: Spec) -> float:
 def rate(spec: Spec, run: Length, iteration: int) -> Rate:
     """Of the update that follows `iteration` others. A warm-up multiplies whatever the schedule has for that step."""
     lr = top_lr(spec)
-    if spec.schedule == "onecycle":
+    if SCHEDULES[spec.schedule].moves_beta:
         return _onecycle(lr, run.steps, iteration)
-    epoch = iteration // run.steps_per_epoch
     if iteration < spec.warmup:
         lr *= (iteration + 1) / spec.warmup
-    match spec.schedule:
-        case "constant":
-            return Rate(lr / (1 + spec.lr_decay * epoch))
-        case "step":
-            return Rate(lr * spec.schedule_factor ** (epoch // spec.schedule_every))
-        case "exponential":
-            return Rate(lr * spec.schedule_factor**epoch)
-        case "cosine":  # begins when the warm-up is over
-            done = max(0, iteration - spec.warmup) / max(1, run.steps - spec.warmup)
-            return Rate(lr * (1 + math.cos(math.pi * done)) / 2)
+    return Rate(lr * _FACTORS[spec.schedule](spec, run, iteration))
+
+
+def _constant(spec: Spec, run: Length, iteration: int) -> float:
+    return 1 / (1 + spec.lr_decay * (iteration // run.steps_per_epoch))
+
+
+def _step(spec: Spec, run: Length, iteration: int) -> float:
+    return spec.schedule_factor ** (iteration // run.steps_per_epoch // spec.schedule_every)
+
+
+def _exponential(spec: Spec, run: Length, iteration: int) -> float:
+    return spec.schedule_factor ** (iteration // run.steps_per_epoch)
+
+
+def _cosine(spec: Spec, run: Length, iteration: int) -> float:
+    """It begins when the warm-up is over."""
+    done = max(0, iteration - spec.warmup) / max(1, run.steps - spec.warmup)
+    return (1 + math.cos(math.pi * done)) / 2
+
+
+_FACTORS = {"constant": _constant, "step": _step, "exponential": _exponential, "cosine": _cosine}
 
 
 def moves(spec: Spec) -> bool:
     """Whether some step has another rate than the one before it."""
-    return spec.schedule != "constant" or bool(spec.lr_decay) or bool(spec.warmup)
+    return SCHEDULES[spec.schedule].moves or bool(spec.lr_decay) or bool(spec.warmup)
 
 
 def schedule(spec: Spec, run: Length) -> Callable[[int], Rate]:
-    """`rate` for a run; the same object every time where nothing moves."""
+    """`rate` for a run; the same object every time where nothing moves. Of our schedules; the task's own is in `own_schedule.py`."""
     if spec.warmup >= run.steps:
         raise RunFailed(
             f"warmup={spec.warmup}, but the whole run has {run.steps} steps: the rate would still be rising when it ends; use a "

@@ -62,7 +62,12 @@ def _gradient(value: torch.Tensor, parameters: Sequence[torch.nn.Parameter]) -> 
         (torch.zeros_like(parameter) if gradient is None else gradient).to_dense().detach().double().reshape(-1)
         for gradient, parameter in zip(gradients, parameters, strict=True)
     ]
-    return torch.cat([piece[:: -(-len(piece) // _MOST_NUMBERS) or 1] for piece in pieces])
+    return torch.cat([thinned(piece) for piece in pieces])
+
+
+def thinned(tensor: torch.Tensor) -> torch.Tensor:
+    flat = tensor.reshape(-1)
+    return flat[:: -(-len(flat) // _MOST_NUMBERS) or 1]
 
 
 def term_kind(

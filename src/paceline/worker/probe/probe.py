@@ -19,9 +19,13 @@ from paceline.worker.probe.criteria import Criteria
 from paceline.worker.probe.losses import Terms, ignores, not_as_said, term_kind, terms_of
 from paceline.worker.probe.samples import MOST, Samples
 from paceline.worker.probe.scores import score_kinds, uses_inputs
+from paceline.worker.probe.steps import OwnSteps
+from paceline.worker.probe.strangers import refuse_strangers
 from paceline.worker.probe.subject import Places, Subject, differ, rows_of
+from paceline.worker.tasks.by_number import ByNumber
 from paceline.worker.tasks.feed import Feed
-from paceline.worker.tasks.task import Task, sentence, usual_loss, usual_score
+from paceline.worker.tasks.forms import LOSS
+from paceline.worker.tasks.task import Task, no_score, sentence, usual_loss, usual_score
 from paceline.worker.transform import precision, side_effects
 from paceline.worker.world.seed import seed_everything
 
@@ -31,6 +35,7 @@ _BUDGET_S = 4.0  # for all passes, as a pass over the fewest samples foretells i
 _SMALL_S = 0.02  # a pass that is that short is overhead
 _PASSES = 16  # over all samples, forward and backward, about
 _FEWEST = 6
+_STEPS, _EPOCHS = 1000, 10  # of a run, for `on_step` and `on_epoch`
 _HOST = torch.device("cpu")
 
 
@@ -71,6 +76,10 @@ class _Probe:
         samples = Samples(feed, task, most=MOST, cast=lambda batch: precision.cast(batch, to=dtype, device=_HOST))
         self.subject = Subject(task, model, samples)
         self.criteria = Criteria()
+        by_number = ByNumber(task, model, _STEPS, _EPOCHS)
+        by_number.before_epoch(0)
+        by_number.before_step(0)
+        self.own_steps = OwnSteps(task, self.subject) if task.step is not None else None
         num = self._affordable(samples.num)
         self.whole: Places = range(num)
         # uneven: a mean of means over equal parts would be right by chance
@@ -88,19 +97,26 @@ class _Probe:
         return next((size for size in sizes if size / few * pass_s * _PASSES < _BUDGET_S or pass_s < _SMALL_S), few)
 
     def _loss(self, places: Places) -> Terms:
+        if self.own_steps is not None:
+            with self.criteria:
+                return self.own_steps.terms(places)
         return terms_of(self.subject, places, self.criteria)
 
     def verdict(self, *, couples: bool) -> Verdict:
         subject, task = self.subject, self.task
         if len(self.whole) < 2:  # of which there are no parts
             return Verdict(loss="coupled" if couples else "mean", score_kind="whole", samples=len(self.whole))
+        if self.own_steps is None:
+            refuse_strangers(subject, self.whole)
         changes = self._changes()
         buffers = self._model(training=True)
         alone = self._model(training=False)
         terms = self._terms() if task.loss is not usual_loss else {}
         kinds = {"coupled"} if couples else {*terms.values()} or {"ratio"}
+        if self.own_steps is not None:  # what is reduced is gradients, all in one way
+            kinds, terms = kinds if len(kinds) == 1 else {"coupled"}, {}
         scores = {}
-        if task.score is not usual_score and task.score_of is None:
+        if task.score not in (usual_score, no_score) and task.score_of is None:
             scores = score_kinds(subject, self.whole, self.parts, self.tolerance)
         whole = "whole" in scores.values()
         return Verdict(
@@ -110,7 +126,10 @@ class _Probe:
         )  # fmt: skip
 
     def _model(self, *, training: bool) -> ModelKind:
-        """Whether a sample's outputs depend on the samples beside it."""
+        """Whether a sample's outputs depend on the samples beside it. In a step of the task's own nobody can look."""
+        normalises = any(isinstance(module, _BatchNorm) for module in self.subject.model.modules())
+        if self.own_steps is not None and (training or not self.task.evaluates):
+            return "batchnorm" if training and normalises else "apart"
         whole = self.subject.outputs(self.whole, training=training)
         start = 0
         for places in self.parts:
@@ -119,7 +138,6 @@ class _Probe:
             start += len(places)
             if cut is not None and own is not None and differ(cut, own, self.tolerance):
                 return "together"
-        normalises = any(isinstance(module, _BatchNorm) for module in self.subject.model.modules())
         return "batchnorm" if training and normalises else "apart"
 
     def _changes(self) -> dict[str, Any]:
@@ -149,7 +167,8 @@ class _Probe:
             _put_back(model, before)
             self._loss(places)
             ends.append(_copies(model))
-        self.subject.outputs(self.whole, training=False)
+        if self.task.evaluates:
+            self.subject.outputs(self.whole, training=False)
         kept = _copies(model)
         return all(_same(ends[0][name], ends[1][name]) and _same(kept[name], ends[1][name]) for name in before)
 
@@ -158,6 +177,8 @@ class _Probe:
         for amount in (0.0, 0.5):
             self.subject.disturb(amount)
             seen.append((self._loss(self.whole), [self._loss(places) for places in self.parts]))
+            if any(part.keys() != seen[-1][0].keys() for part in seen[-1][1]):  # a step that decides by its samples
+                return {LOSS: "coupled"}
         nums = [len(places) for places in self.parts]
         # means over samples that are weighed or left out are no means over samples, whatever these samples show
         uneven = self.criteria.weighs or ignores(self.criteria, getattr(self.feed, "tensors", ()))

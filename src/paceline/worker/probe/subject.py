@@ -30,9 +30,17 @@ class Subject:
     def parameters(self) -> list[torch.nn.Parameter]:
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
 
-    def compute(self, places: Places, what: Callable[[Any, Any], Any], *, training: bool, hold: bool = True) -> Any:
+    def compute(
+        self,
+        places: Places,
+        what: Callable[[Any, Any], Any],
+        *,
+        training: bool,
+        hold: bool = True,
+        forward: bool = True,
+    ) -> Any:
         """`what(outputs, batch)` for these samples, with the same random numbers each time. `hold`: BatchNorm normalises
-        with its running statistics, as in evaluation."""
+        with its running statistics, as in evaluation. `forward`: False where a step computes the outputs itself."""
         self.model.train(training)
         for module in self.model.modules():
             if hold and isinstance(module, _BatchNorm):
@@ -41,7 +49,7 @@ class Subject:
         seed_everything(_SEED)
         before = _host_states()
         with Still() as still:
-            found = what(self.task.forward(self.model, batch), batch)
+            found = what(self.task.forward(self.model, batch) if forward else None, batch)
         self.drew |= still.drew or _host_states() != before
         return found
 

@@ -17,17 +17,17 @@ from paceline.worker.world.join import World
 _WRAPPER = "wrap=accelerate"  # which wraps the model in DDP
 
 
-def check_equal_steps(num: int, spec: Spec, world: World, *, couples: bool = False) -> None:
-    """`num`: training samples. `couples`: the loss is computed from the outputs of all ranks. Only batches that will be
-    trained on count: `steps` may end a run before the short last one."""
+def check_equal_steps(num: int, spec: Spec, world: World, *, waits_as: str | None = None) -> None:
+    """`num`: training samples. `waits_as`: what of the task meets the other ranks inside a step. Only batches that will
+    be trained on count: `steps` may end a run before the short last one."""
     way = SHARDINGS[spec.sharding]
-    asked, waits_as = (_WRAPPER, "DDP") if spec.wrap == "accelerate" else (f"sharding={spec.sharding}", way.waits_as)
-    if world.size > 1 and waits_as is not None:
-        a_sample_for_every_rank(num, spec, world, asked=asked, waits_as=waits_as)
+    asked, cut_as = (_WRAPPER, "DDP") if spec.wrap == "accelerate" else (f"sharding={spec.sharding}", way.waits_as)
+    if world.size > 1 and cut_as is not None:
+        a_sample_for_every_rank(num, spec, world, asked=asked, waits_as=cut_as)
         if way.lockstep:
             _equal_micro_batches(num, spec, world, asked=asked)
-    if couples and world.size > 1 and SHARDINGS[spec.sharding].cuts_samples:
-        a_sample_for_every_rank(num, spec, world, asked=f"on={spec.on}", waits_as="a loss that couples samples")
+    if waits_as is not None and world.size > 1 and SHARDINGS[spec.sharding].cuts_samples:
+        a_sample_for_every_rank(num, spec, world, asked=f"on={spec.on}", waits_as=waits_as)
     if spec.buffers == "sync" and world.size > 1:
         a_sample_for_every_rank(num, spec, world, asked="buffers=sync", waits_as="a synchronised BatchNorm")
     if spec.sync_every > 1:

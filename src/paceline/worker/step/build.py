@@ -6,9 +6,12 @@ from paceline.spec.axes.graphs import GRAPHS
 from paceline.spec.run import Spec
 from paceline.worker.step.eager import EagerStep
 from paceline.worker.step.executor import Step, StepParts
+from paceline.worker.step.own import OwnStep
 
 
 def build_step(spec: Spec, parts: StepParts) -> Step:
+    if parts.task_module.task.step is not None:
+        return OwnStep(parts)
     return _with_graph(spec, parts) if GRAPHS[spec.graph].is_graph else EagerStep(parts)
 
 

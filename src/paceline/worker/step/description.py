@@ -38,10 +38,10 @@ class StepDescription:
             return self.together.loss(self.task, outputs, batch, num, num_global)
         return self.task.loss_of(outputs, batch, num, num_global)
 
-    def sums(self, loss: Loss, outputs: Any, batch: Any, num: int) -> Sums:
+    def sums(self, loss: Loss | None, outputs: Any, batch: Any, num: int) -> Sums:
         """Loss, its terms and the scores, for the tally."""
         with torch.no_grad():
-            return {**loss.figures, **self.task.score_sums(outputs, batch, num)}
+            return {**({} if loss is None else loss.figures), **self.task.score_sums(outputs, batch, num)}
 
     def forward_loss(self, forward: Callable[[Any], Any], batch: Any, num: int, num_global: int) -> tuple[Loss, Sums]:
         """The loss, and everything for the tally."""

@@ -19,12 +19,18 @@ from paceline.base.files import sha256
 from paceline.base.names import unknown
 from paceline.spec.tasks import BUILTIN, Param, task_file
 from paceline.spec.verdict import Verdict
-from paceline.worker.tasks.task import Task, no_score, users_code, usual_forward, usual_loss, usual_score
+from paceline.worker.tasks.hooks import REQUIRED, hooks_of
+from paceline.worker.tasks.loss_module import with_loss_module
+from paceline.worker.tasks.task import (
+    Task,
+    no_loss,
+    no_score,
+    users_code,
+    usual_forward,
+    usual_loss,
+    usual_score,
+)
 
-REQUIRED = ("model", "train_data", "test_data")
-OPTIONAL = ("forward", "loss", "score", "score_all", "score_of", "collate")
-# Names that a file may well use for something of its own: taken only with these parameters, and never by guess.
-CAREFUL = {"augment": ("batch", "keys"), "units": ("model",), "tensor_plan": ("model",), "optimizer": ("model", "lr")}
 _MISSING = inspect.Parameter.empty
 
 
@@ -39,22 +45,6 @@ class Definition:
     takes_data: bool
     defaults: dict[str, Any]
 
-    def _means(self, home: Any, name: str) -> bool:
-        """Whether the function of this name is meant for the task. In a file of functions, one with another number of parameters is not.
-        One with the right number but other names could be either, so it is refused; in a class any difference is refused."""
-        function = getattr(home, name, None)
-        if not callable(function):
-            return False
-        if _names(function) == CAREFUL[name]:
-            return True
-        if isinstance(home, ModuleType) and len(_names(function)) != len(CAREFUL[name]):
-            return False
-        raise RunFailed(
-            f"{self.name}: {name}({', '.join(_names(function))}): its parameters must be called {' and '.join(CAREFUL[name])}, or it "
-            "must have another name",
-            kind="task",
-        )
-
     def build(self, values: Mapping[str, Any], data: str | None) -> Task:
         given = {**values, "data": data} if self.takes_data else dict(values)
         if isinstance(self.made, ModuleType):
@@ -64,34 +54,29 @@ class Definition:
             with users_code(f"{self.name}: {self.made.__name__}()", self.source):
                 home = self.made(**given)
             calls = {name: getattr(home, name) for name in REQUIRED}
-        extras = {name: getattr(home, name) for name in OPTIONAL if callable(getattr(home, name, None))}
-        extras |= {name: getattr(home, name) for name in CAREFUL if self._means(home, name)}
+        hooks, ignored = hooks_of(home, self.name, self.source)
         better = getattr(home, "better", None)
         if better not in (None, "higher", "lower"):
             raise RunFailed(f"{self.name}: better is {better!r}; it must be 'higher' or 'lower'", kind="task")
         couples = getattr(home, "couples", None)
         if couples not in (None, "batch"):
             raise RunFailed(f"{self.name}: couples is {couples!r}; it can only be 'batch'", kind="task")
-        usual = {
-            "forward": usual_forward,
-            "loss": usual_loss,
-            "score": no_score if "score_all" in extras else usual_score,
-        }
         return Task(
             name=self.name,
             source=self.source,
             better=better,
             couples_samples=couples is not None,
+            ignored=ignored,
             **calls,
-            **{**usual, **extras},
+            **{**_usual(hooks), **with_loss_module(hooks)},
         )
 
 
-def _names(function: Any) -> tuple[str, ...]:
-    try:
-        return tuple(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # a builtin, or no function at all
-        return ()
+def _usual(hooks: Mapping[str, Any]) -> dict[str, Any]:
+    """Of functions that the task does not define. A task that makes its own steps need have no loss of its own."""
+    scored = {"score_all", "step"} & set(hooks)
+    loss = no_loss if "step" in hooks else usual_loss
+    return {"forward": usual_forward, "loss": loss, "score": no_score if scored else usual_score}
 
 
 def _bound(function: Callable[..., Any], given: Mapping[str, Any]) -> Callable[[], Any]:

@@ -9,7 +9,7 @@ import torch
 
 from paceline.base.errors import RunFailed
 from paceline.spec.verdict import Verdict
-from paceline.worker.tasks.forms import LOSS, Form
+from paceline.worker.tasks.forms import LOSS, Form, Sums, loss_of
 
 # Keys of the record's `train` and `test`.
 _RESERVED = frozenset({LOSS, "evaluated", "seen", "of", "num"})
@@ -32,6 +32,26 @@ def loss_terms(value: Any, verdict: Verdict, *, name: str) -> dict[str, Form]:
             for key, item in named.items()
         }
     return {LOSS: _term(value, verdict.loss, f"{name}: loss(outputs, batch)")}
+
+
+def step_figures(value: Any, verdict: Verdict, num: int, *, name: str) -> Sums:
+    """Of what a step of the task's own returned: its losses, for the record. Numbers will do, nothing is computed from
+    them."""
+    if not isinstance(value, Mapping) and not _is_number(value):
+        raise RunFailed(
+            f"{name}: step returned {_words(value)}; it must return its loss, or a dict of named losses, for the record",
+            kind="task",
+        )
+    named: dict[Any, Any] = {**value} if isinstance(value, Mapping) else {LOSS: value}
+    numbers = {key: _detached(item) for key, item in named.items()}
+    terms = loss_terms(numbers if isinstance(value, Mapping) else numbers[LOSS], verdict, name=name)
+    return loss_of(terms, num=num, num_global=num).figures
+
+
+def _detached(item: Any) -> Any:
+    if isinstance(item, Form):
+        return item
+    return item.detach() if isinstance(item, torch.Tensor) else torch.tensor(item, dtype=torch.float64)
 
 
 def _term(value: Any, kind: str, what: str) -> Form:

@@ -16,15 +16,17 @@ from torch.nn import functional
 from paceline.base.errors import PacelineError, RunFailed
 from paceline.spec.verdict import Verdict
 from paceline.worker.tasks.forms import Loss, Sums, loss_of
+from paceline.worker.tasks.loss_module import attach
 from paceline.worker.tasks.returned import bare, loss_terms, score_forms
 
 _IGNORED = -100  # torch's own sign for a target that counts for nothing
+_OPTIONAL = ("augment", "units", "tensor_plan", "schedule", "optimizers", "step", "on_step", "on_epoch")
 _FROM_LOADER = "in DataLoader worker process"
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Three functions the user must give and eight they may."""
+    """Three functions the user must give, and those they may."""
 
     name: str
     model: Callable[[], torch.nn.Module]
@@ -39,9 +41,14 @@ class Task:
     score_all: Callable[[Any, Any], Any] | None = None  # (outputs, targets) of the whole test set -> scores
     score_of: Callable[[dict[str, Any]], Any] | None = None  # what `score` gives, summed over the test set -> scores
     tensor_plan: Callable[[torch.nn.Module], dict[str, Any]] | None = None  # module -> style, for sharding=tensor
-    optimizer: Callable[[torch.nn.Module, float], torch.optim.Optimizer] | None = (
-        None  # (model, lr), for optimizer=task
-    )
+    optimizer: Callable[[torch.nn.Module, float], torch.optim.Optimizer] | None = None  # for optimizer=task
+    optimizers: Callable[[torch.nn.Module, float], Any] | None = None  # several by name, for `step`
+    schedule: Callable[..., Any] | None = None  # (step, steps) -> factor, or (optimizer, steps | epochs) -> scheduler
+    step: Callable[..., Any] | None = None  # ([model,] batch, optimizers) -> losses: a whole step, made by the task
+    on_step: Callable[..., Any] | None = None  # ([model,] step, steps), before each step
+    on_epoch: Callable[..., Any] | None = None  # ([model,] epoch, epochs), before each epoch
+    loss_module: torch.nn.Module | None = None  # the loss, where it has parameters: they are trained with the model's
+    ignored: tuple[str, ...] = ()  # functions with a hook's name that are meant for something else
     better: str | None = None
     source: Path | None = None
     couples_samples: bool = False  # it says so itself: couples = "batch"
@@ -51,8 +58,8 @@ class Task:
 
     @property
     def defines(self) -> list[str]:
-        """For the record: which optional functions are in use, of those that a file may define for another purpose."""
-        return [name for name in ("augment", "units", "tensor_plan") if getattr(self, name) is not None]
+        """For the record: which optional functions are in use."""
+        return [name for name in _OPTIONAL if getattr(self, name) is not None]
 
     def build_model(self) -> torch.nn.Module:
         with users_code(f"{self.name}: model()", self.source):
@@ -60,6 +67,8 @@ class Task:
         if not isinstance(model, torch.nn.Module):
             kind = type(model).__name__
             raise RunFailed(f"{self.name}: model() returned a {kind}, not a torch.nn.Module", kind="task")
+        if self.loss_module is not None:
+            attach(model, self.loss_module, self.name)
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise RunFailed(f"{self.name}: model() has no trainable parameter", kind="task")
         if any(parameter.is_complex() for parameter in model.parameters()):
@@ -86,6 +95,18 @@ class Task:
     def couples(self) -> bool:
         """The loss of a batch is not made of the losses of its parts."""
         return self.verdict.loss == "coupled"
+
+    @property
+    def waits_as(self) -> str | None:
+        """What meets the other ranks inside a step, so that every rank needs a sample."""
+        if self.step is not None:
+            return "a step of the task's own"
+        return "a loss that couples samples" if self.couples else None
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether anything is computed on the test set."""
+        return not (self.loss is no_loss and self.score is no_score and self.score_all is None)
 
     @property
     def scores_whole(self) -> bool:
@@ -153,6 +174,11 @@ def usual_score(outputs: Any, batch: Any) -> Sums:
         return {}  # one logit for two classes, or targets of another shape: argmax would count something else
     counted = target != _IGNORED
     return {"accuracy": (((outputs.argmax(dim=1) == target) & counted).sum(), counted.sum())}
+
+
+def no_loss(outputs: Any, batch: Any) -> Any:
+    """Of a task that makes its own steps, and says nothing of a loss on the test set."""
+    raise AssertionError("nobody computes it")
 
 
 def no_score(outputs: Any, batch: Any) -> Sums:

@@ -1,0 +1,44 @@
+"""A loss that is a module: torch's criteria, or one with parameters of its own (a learned temperature, the centres of classes), which are
+trained and saved with the model's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from paceline.base.errors import RunFailed
+from paceline.worker.tasks.hooks import parameters_of
+from paceline.worker.tasks.targets import targets_of
+
+ATTACHED = "loss_module"  # its name in the model
+
+
+def with_loss_module(hooks: Mapping[str, Any]) -> dict[str, Any]:
+    """The hooks, with a module in place of a loss called as `loss(outputs, batch)`: a criterion of torch's takes outputs
+    and targets."""
+    loss = hooks.get("loss")
+    if not isinstance(loss, torch.nn.Module):
+        return dict(hooks)
+    names = parameters_of(loss.forward)
+    takes_batch = len(names) > 1 and names[1] == "batch"
+
+    def of_batch(outputs: Any, batch: Any) -> Any:
+        return loss(outputs, batch if takes_batch else targets_of(batch))
+
+    has_state = any(True for _ in loss.parameters())
+    return {**hooks, "loss": of_batch, "loss_module": loss if has_state else None}
+
+
+def attach(model: torch.nn.Module, loss: torch.nn.Module, task: str) -> None:
+    """Makes it a part of the model, unless the model holds it already."""
+    if any(module is loss for module in model.modules()):
+        return
+    if hasattr(model, ATTACHED):
+        raise RunFailed(
+            f"{task}: the loss is a module with parameters, and the model has a {ATTACHED} of its own: make the loss a part of the model "
+            "in model()",
+            kind="task",
+        )
+    model.add_module(ATTACHED, loss)
