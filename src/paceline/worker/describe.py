@@ -29,12 +29,13 @@ _MOST_PARAMETERS = 1 << 26  # of a model whose tables will be cut over ranks: a 
 def describe(run: RunDir) -> None:
     """Parameters, sizes, defaults, layers, the GPUs. Writes facts.json."""
     asked: dict[str, Any] = read_json(run.request)
+    seed_everything(asked["seed"])  # before the import and before each of its functions, as in the ranks
     definition = find(asked["task"])
     values = _checked(definition, asked)
     task = definition.build(values, asked["data"])
     seed_everything(asked["seed"])
     model = build_outline(task) if asked.get("outline") else task.build_model()
-    train, test = _feed(task, "train"), _feed(task, "test")
+    train, test = _feed(task, "train", asked["seed"]), _feed(task, "test", asked["seed"])
     facts = TaskFacts(
         params=definition.params, values=values, defaults=definition.defaults, takes_data=definition.takes_data,
         train=DataFacts(train.kind, train.num), test=DataFacts(test.kind, test.num),
@@ -78,8 +79,9 @@ def _checked(definition: Definition, asked: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _feed(task: Task, split: str) -> Feed:
+def _feed(task: Task, split: str, seed: int) -> Feed:
     what = f"{task.name}: {split}_data()"
+    seed_everything(seed)
     with users_code(what, task.source):
         data = task.train_data() if split == "train" else task.test_data()
         return make_feed(data, what=what, collate=task.collate)

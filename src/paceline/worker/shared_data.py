@@ -62,14 +62,12 @@ def load_data(spec: Spec, task: Task, *, rank: int, local_rank: int = 0) -> Feed
     """Called before the world is joined: no rank waits in a collective while another loads, and loader processes fork cleanly."""
     assert isinstance(spec.threads, int)
     torch.set_num_threads(spec.threads)
-    seed_everything(spec.seed)  # data a task draws at random is the same on every rank
     # ranks that see the same samples must augment them alike
     own = rank if SHARDINGS[spec.sharding].cuts_samples else 0
     loader: dict[str, Any] = {"workers": spec.workers, "pinned": spec.device == "cuda"}
     if _shares(spec) and task.source is None and local_rank > 0 and not spec.workers:
 
         def later(split: str) -> Feed:
-            seed_everything(spec.seed)
             return _feed(spec, task, split, own, **loader)
 
         return Feeds(*(cast("Feed", Promised(lambda split=split: later(split))) for split in _SPLITS))
@@ -92,8 +90,7 @@ def load_split(spec: Spec, task: Task, split: str, device: torch.device) -> Feed
     """One split for one process by itself, in the format of the run; drawn at random, it is what the run's ranks had. The random
     streams of this process stay as they are."""
     with kept(device):
-        seed_everything(spec.seed)
-        # both: the second is drawn after the first
+        # both: the test data may be made with what train_data() has found out (a vocabulary, a mean)
         feeds = {name: _feed(spec, task, name, rank=0, workers=0, pinned=device.type == "cuda") for name in _SPLITS}
     feeds[split].place(lambda value: precision.cast(value, to=precision.data_dtype(spec), device=device))
     return feeds[split]
@@ -104,7 +101,10 @@ def _shares(spec: Spec) -> bool:
 
 
 def _feed(spec: Spec, task: Task, split: str, rank: int, *, workers: int, pinned: bool) -> Feed:
+    """The seed is set anew for each split: what a task draws at random is the same on every rank, and a random split made in both
+    functions is one split."""
     what = f"{task.name}: {split}_data()"
+    seed_everything(spec.seed)
     with users_code(what, task.source):
         data = task.train_data() if split == "train" else task.test_data()
         return make_feed(
