@@ -16,6 +16,7 @@ from paceline.spec.settings import names
 from paceline.spec.verdict import Verdict
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.optim.sparse import sparse_parameters
+from paceline.worker.probe.leak import in_common
 from paceline.worker.probe.probe import probe
 from paceline.worker.sharding.tables import build_outline
 from paceline.worker.tasks.feed import Feed, make_feed
@@ -47,6 +48,7 @@ def describe(run: RunDir) -> None:
     )  # fmt: skip
     if definition.source is not None:  # the last of all: it leaves the model as it may be
         facts = _probed(facts, task, train, None if asked.get("outline") else model, asked["seed"])
+        facts = _compared(facts, train, test)
     write_json(run.facts, facts.plain())
 
 
@@ -98,6 +100,12 @@ def _probed(facts: TaskFacts, task: Task, feed: Feed, model: torch.nn.Module | N
         with users_code(f"{task.name} (a look at its loss and scores)", task.source):
             verdict = probe(task, feed, model, couples=task.couples_samples, seed=seed)
     return replace(facts, probe=verdict.model_dump(mode="json"), probe_s=watch.elapsed())
+
+
+def _compared(facts: TaskFacts, train: Feed, test: Feed) -> TaskFacts:
+    """With what a look at the data itself has found."""
+    notes = in_common(train, test)
+    return replace(facts, probe={**(facts.probe or {}), "notes": notes}) if notes else facts
 
 
 def _capability() -> tuple[int, int] | None:
