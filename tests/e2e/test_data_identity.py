@@ -41,3 +41,38 @@ def test_a_leak_is_in_the_record_on_the_terminal_and_on_the_page(paceline_here: 
     for record in records:
         ((kind, text),) = [(warned["kind"], warned["text"]) for warned in record["warnings"]]
         assert kind == "leak" and text.startswith(FOUND)
+
+
+TWO_SPLITS = """
+import numpy as np
+import torch
+from torch.utils.data import Subset, TensorDataset
+
+WHOLE = TensorDataset(torch.arange(400.0).reshape(100, 4), torch.arange(100) % 2)
+
+
+def model():
+    return torch.nn.Linear(4, 2)
+
+
+def split():
+    return np.random.default_rng().permutation(100)
+
+
+def train_data():
+    return Subset(WHOLE, split()[:80])
+
+
+def test_data():
+    return Subset(WHOLE, split()[80:])
+"""
+
+
+def test_ranks_with_other_splits_do_not_train(paceline_here: Command, tmp_path: Path) -> None:
+    (tmp_path / "split.py").write_text(TWO_SPLITS)
+    done = paceline_here("run", "split.py", "on=1x2", "steps=2", "batch=8", "threads=1", "--json", "--out", "run")
+    assert done.returncode == 1, done.stdout
+    record = json.loads(done.stdout)
+    assert (record["outcome"], record["kind"]) == ("failed", "data")
+    assert "split.py: train_data() gave other samples on rank 1 than on rank 0" in record["why"]
+    assert not record["train"]

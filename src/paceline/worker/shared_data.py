@@ -20,6 +20,7 @@ import torch
 from paceline.base.errors import RunFailed
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
+from paceline.worker.same_data import Look, look, same_samples
 from paceline.worker.tasks.feed import Draws, Feed, TensorFeed, make_feed
 from paceline.worker.tasks.order import sample_keys
 from paceline.worker.tasks.task import Task, users_code
@@ -40,8 +41,11 @@ Layout = list[
 
 @dataclass(frozen=True, slots=True)
 class Feeds:
+    """`looks`: what this rank has seen of the data it loaded itself, by split, to compare with the other ranks."""
+
     train: Feed
     test: Feed
+    looks: dict[str, Look] | None = None
 
 
 @dataclass
@@ -71,16 +75,20 @@ def load_data(spec: Spec, task: Task, *, rank: int, local_rank: int = 0) -> Feed
             return _feed(spec, task, split, own, **loader)
 
         return Feeds(*(cast("Feed", Promised(lambda split=split: later(split))) for split in _SPLITS))
-    return Feeds(*(_feed(spec, task, split, own, **loader) for split in _SPLITS))
+    feeds = {split: _feed(spec, task, split, own, **loader) for split in _SPLITS}
+    several = spec.topology.world_size > 1
+    return Feeds(**feeds, looks={split: look(feed) for split, feed in feeds.items()} if several else None)
 
 
 def place_data(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds:
-    """All ranks together: equal lengths, tensors of one machine once, everything in the format of the run and on its device."""
+    """All ranks together: the same samples, tensors of one machine once, everything in the format of the run and on its device."""
+    looks = feeds.looks
     if _shares(spec) and world.size > 1:
         if task.source is not None:
             _same_lengths(feeds, task, world)
         feeds = _once_a_machine(spec, task, feeds, world)
     _same_lengths(feeds, task, world)
+    same_samples(looks, world, name=task.name)
     for feed in (feeds.train, feeds.test):
         feed.place(lambda value: precision.cast(value, to=precision.data_dtype(spec), device=world.device))
     return feeds
