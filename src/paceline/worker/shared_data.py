@@ -74,10 +74,13 @@ def load_data(spec: Spec, task: Task, *, rank: int, local_rank: int = 0) -> Feed
         def later(split: str) -> Feed:
             return _feed(spec, task, split, own, **loader)
 
-        return Feeds(*(cast("Feed", Promised(lambda split=split: later(split))) for split in _SPLITS))
+        promised = [cast("Feed", Promised(lambda split=split: later(split))) for split in _SPLITS]
+        return Feeds(promised[0], promised[1])
     feeds = {split: _feed(spec, task, split, own, **loader) for split in _SPLITS}
     several = spec.topology.world_size > 1
-    return Feeds(**feeds, looks={split: look(feed) for split, feed in feeds.items()} if several else None)
+    return Feeds(
+        feeds["train"], feeds["test"], looks={split: look(feed) for split, feed in feeds.items()} if several else None
+    )
 
 
 def place_data(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds:
@@ -156,7 +159,7 @@ def _once_a_machine(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds
     agree(0, world)  # a barrier: all ranks have mapped the memory and compared
     if shared is not None:
         shared.close_door()
-    return Feeds(*shared_feeds)
+    return Feeds(shared_feeds[0], shared_feeds[1])
 
 
 def _taken(
