@@ -81,7 +81,7 @@ def test_a_forked_rank_finds_what_a_started_one_finds(warm: Warm, tmp_path: Path
         found = json.loads(log(forked, "out", rank))
         drawn += [*cold.pop("drawn"), *found.pop("drawn")]
         assert found == cold
-    assert len(set(drawn)) == 2 * 2 * 3  # by Python, numpy and torch
+    assert len(set(drawn)) == 3  # by Python, numpy and torch, each seeded before the file is imported
     assert forked["weights_hash"] == started["weights_hash"]
     assert (log(forked, "err"), log(started, "err")) == ("", "")
 

@@ -15,11 +15,12 @@ ScoreKind = Literal["mean", "total", "ratio", "whole"]
 # How forward treats the samples of a batch in training: each by itself; through statistics of the batch (BatchNorm); together, so that a
 # part of a batch gives other outputs.
 ModelKind = Literal["apart", "batchnorm", "together"]
+Note = tuple[str, str]  # one word for scripts, and a sentence
 
 
 class Verdict(Frozen):
     """`changes`: what forward or loss leaves changed, and computes with the next time. `unknown`: why nothing could be
-    found out."""
+    found out. `notes`: what a reader must know of the data, for the record's warnings."""
 
     loss: LossKind = "mean"
     terms: dict[str, LossKind] = {}
@@ -35,6 +36,7 @@ class Verdict(Frozen):
     samples: int = 0  # that were looked at
     precision: str = "64"  # bits of the numbers it was computed with
     unknown: str | None = None
+    notes: tuple[Note, ...] = ()
 
     @property
     def in_words(self) -> str:

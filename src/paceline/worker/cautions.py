@@ -5,23 +5,23 @@ from __future__ import annotations
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.spec.axes.schedules import SCHEDULES
+from paceline.spec.verdict import Note
 from paceline.worker.assemble import Parts
 from paceline.worker.tasks.hooks import parameters_of
 
 _LOOKS, _SMALL = 1000, 0.1
-Caution = tuple[str, str]  # one word for scripts, and a sentence
 
-
-def cautions(parts: Parts) -> list[Caution]:
+def cautions(parts: Parts) -> list[Note]:
     """The same on every rank."""
-    return [*_batch_norm(parts), *_evaluation(parts), *_draws(parts), *_ignored(parts), *_rates(parts)]
+    own = [*_batch_norm(parts), *_evaluation(parts), *_draws(parts), *_ignored(parts), *_rates(parts)]
+    return [*parts.task.verdict.notes, *own]
 
 
 def _num_cuts(parts: Parts) -> int:
     return parts.sharding.share.num * parts.spec.accumulate
 
 
-def _batch_norm(parts: Parts) -> list[Caution]:
+def _batch_norm(parts: Parts) -> list[Note]:
     spec, cuts = parts.spec, _num_cuts(parts)
     normalises = any(isinstance(module, _BatchNorm) for module in parts.model.modules())
     if cuts == 1 or not normalises or spec.buffers == "sync":
@@ -38,8 +38,8 @@ def _batch_norm(parts: Parts) -> list[Caution]:
     return [("batchnorm", text)]
 
 
-def _evaluation(parts: Parts) -> list[Caution]:
-    verdict, notes = parts.task.verdict, list[Caution]()
+def _evaluation(parts: Parts) -> list[Note]:
+    verdict, notes = parts.task.verdict, list[Note]()
     if verdict.together_in_evaluation:
         text = (
             "in evaluation too a sample's outputs depend on the samples beside it, so scores depend on "
@@ -55,7 +55,7 @@ def _evaluation(parts: Parts) -> list[Caution]:
     return notes
 
 
-def _draws(parts: Parts) -> list[Caution]:
+def _draws(parts: Parts) -> list[Note]:
     if not parts.task.verdict.draws or _num_cuts(parts) == 1:
         return []
     text = (
@@ -65,7 +65,7 @@ def _draws(parts: Parts) -> list[Caution]:
     return [("draws", text)]
 
 
-def _ignored(parts: Parts) -> list[Caution]:
+def _ignored(parts: Parts) -> list[Note]:
     return [
         (
             "ignored",
@@ -75,7 +75,7 @@ def _ignored(parts: Parts) -> list[Caution]:
     ]
 
 
-def _rates(parts: Parts) -> list[Caution]:
+def _rates(parts: Parts) -> list[Note]:
     """A schedule that returns rates, where a factor was meant, trains with almost none."""
     schedule = parts.task.schedule
     if not SCHEDULES[parts.spec.schedule].is_tasks or schedule is None or parameters_of(schedule)[0] != "step":

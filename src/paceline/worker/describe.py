@@ -16,6 +16,7 @@ from paceline.spec.settings import names
 from paceline.spec.verdict import Verdict
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.optim.sparse import sparse_parameters
+from paceline.worker.probe.leak import in_common
 from paceline.worker.probe.probe import probe
 from paceline.worker.sharding.tables import build_outline
 from paceline.worker.tasks.feed import Feed, make_feed
@@ -29,12 +30,13 @@ _MOST_PARAMETERS = 1 << 26  # of a model whose tables will be cut over ranks: a 
 def describe(run: RunDir) -> None:
     """Parameters, sizes, defaults, layers, the GPUs. Writes facts.json."""
     asked: dict[str, Any] = read_json(run.request)
+    seed_everything(asked["seed"])  # before the import and before each of its functions, as in the ranks
     definition = find(asked["task"])
     values = _checked(definition, asked)
     task = definition.build(values, asked["data"])
     seed_everything(asked["seed"])
     model = build_outline(task) if asked.get("outline") else task.build_model()
-    train, test = _feed(task, "train"), _feed(task, "test")
+    train, test = _feed(task, "train", asked["seed"]), _feed(task, "test", asked["seed"])
     facts = TaskFacts(
         params=definition.params, values=values, defaults=definition.defaults, takes_data=definition.takes_data,
         train=DataFacts(train.kind, train.num), test=DataFacts(test.kind, test.num),
@@ -48,6 +50,7 @@ def describe(run: RunDir) -> None:
     )  # fmt: skip
     if definition.source is not None:  # the last of all: it leaves the model as it may be
         facts = _probed(facts, task, train, None if asked.get("outline") else model, asked["seed"])
+        facts = _compared(facts, train, test)
     write_json(run.facts, facts.plain())
 
 
@@ -80,8 +83,9 @@ def _checked(definition: Definition, asked: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _feed(task: Task, split: str) -> Feed:
+def _feed(task: Task, split: str, seed: int) -> Feed:
     what = f"{task.name}: {split}_data()"
+    seed_everything(seed)
     with users_code(what, task.source):
         data = task.train_data() if split == "train" else task.test_data()
         return make_feed(data, what=what, collate=task.collate)
@@ -98,6 +102,12 @@ def _probed(facts: TaskFacts, task: Task, feed: Feed, model: torch.nn.Module | N
         with users_code(f"{task.name} (a look at its loss and scores)", task.source):
             verdict = probe(task, feed, model, couples=task.couples_samples, seed=seed)
     return replace(facts, probe=verdict.model_dump(mode="json"), probe_s=watch.elapsed())
+
+
+def _compared(facts: TaskFacts, train: Feed, test: Feed) -> TaskFacts:
+    """With what a look at the data itself has found."""
+    notes = in_common(train, test)
+    return replace(facts, probe={**(facts.probe or {}), "notes": notes}) if notes else facts
 
 
 def _capability() -> tuple[int, int] | None:

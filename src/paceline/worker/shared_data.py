@@ -20,6 +20,7 @@ import torch
 from paceline.base.errors import RunFailed
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
+from paceline.worker.same_data import Look, look, same_samples
 from paceline.worker.tasks.feed import Draws, Feed, TensorFeed, make_feed
 from paceline.worker.tasks.order import sample_keys
 from paceline.worker.tasks.task import Task, users_code
@@ -40,8 +41,11 @@ Layout = list[
 
 @dataclass(frozen=True, slots=True)
 class Feeds:
+    """`looks`: what this rank has seen of the data it loaded itself, by split, to compare with the other ranks."""
+
     train: Feed
     test: Feed
+    looks: dict[str, Look] | None = None
 
 
 @dataclass
@@ -62,27 +66,32 @@ def load_data(spec: Spec, task: Task, *, rank: int, local_rank: int = 0) -> Feed
     """Called before the world is joined: no rank waits in a collective while another loads, and loader processes fork cleanly."""
     assert isinstance(spec.threads, int)
     torch.set_num_threads(spec.threads)
-    seed_everything(spec.seed)  # data a task draws at random is the same on every rank
     # ranks that see the same samples must augment them alike
     own = rank if SHARDINGS[spec.sharding].cuts_samples else 0
     loader: dict[str, Any] = {"workers": spec.workers, "pinned": spec.device == "cuda"}
     if _shares(spec) and task.source is None and local_rank > 0 and not spec.workers:
 
         def later(split: str) -> Feed:
-            seed_everything(spec.seed)
             return _feed(spec, task, split, own, **loader)
 
-        return Feeds(*(cast("Feed", Promised(lambda split=split: later(split))) for split in _SPLITS))
-    return Feeds(*(_feed(spec, task, split, own, **loader) for split in _SPLITS))
+        promised = [cast("Feed", Promised(lambda split=split: later(split))) for split in _SPLITS]
+        return Feeds(promised[0], promised[1])
+    feeds = {split: _feed(spec, task, split, own, **loader) for split in _SPLITS}
+    several = spec.topology.world_size > 1
+    return Feeds(
+        feeds["train"], feeds["test"], looks={split: look(feed) for split, feed in feeds.items()} if several else None
+    )
 
 
 def place_data(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds:
-    """All ranks together: equal lengths, tensors of one machine once, everything in the format of the run and on its device."""
+    """All ranks together: the same samples, tensors of one machine once, everything in the format of the run and on its device."""
+    looks = feeds.looks
     if _shares(spec) and world.size > 1:
         if task.source is not None:
             _same_lengths(feeds, task, world)
         feeds = _once_a_machine(spec, task, feeds, world)
     _same_lengths(feeds, task, world)
+    same_samples(looks, world, name=task.name)
     for feed in (feeds.train, feeds.test):
         feed.place(lambda value: precision.cast(value, to=precision.data_dtype(spec), device=world.device))
     return feeds
@@ -92,8 +101,7 @@ def load_split(spec: Spec, task: Task, split: str, device: torch.device) -> Feed
     """One split for one process by itself, in the format of the run; drawn at random, it is what the run's ranks had. The random
     streams of this process stay as they are."""
     with kept(device):
-        seed_everything(spec.seed)
-        # both: the second is drawn after the first
+        # both: the test data may be made with what train_data() has found out (a vocabulary, a mean)
         feeds = {name: _feed(spec, task, name, rank=0, workers=0, pinned=device.type == "cuda") for name in _SPLITS}
     feeds[split].place(lambda value: precision.cast(value, to=precision.data_dtype(spec), device=device))
     return feeds[split]
@@ -104,7 +112,10 @@ def _shares(spec: Spec) -> bool:
 
 
 def _feed(spec: Spec, task: Task, split: str, rank: int, *, workers: int, pinned: bool) -> Feed:
+    """The seed is set anew for each split: what a task draws at random is the same on every rank, and a random split made in both
+    functions is one split."""
     what = f"{task.name}: {split}_data()"
+    seed_everything(spec.seed)
     with users_code(what, task.source):
         data = task.train_data() if split == "train" else task.test_data()
         return make_feed(
@@ -148,7 +159,7 @@ def _once_a_machine(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds
     agree(0, world)  # a barrier: all ranks have mapped the memory and compared
     if shared is not None:
         shared.close_door()
-    return Feeds(*shared_feeds)
+    return Feeds(shared_feeds[0], shared_feeds[1])
 
 
 def _taken(

@@ -20,6 +20,7 @@ from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.shared_data import load_split
 from paceline.worker.tasks.load import load_task
 from paceline.worker.transform.precision import Arithmetic, dtype, entrance
+from paceline.worker.world.seed import kept, seed_everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,11 @@ def load_trained(run_dir: str | PathLike[str], device: str = "cpu") -> Trained:
     if not run.finished or not load(run.path).completed:
         raise BadInput(f"{run.path}: the run did not complete, so its weights are no result")
     spec = Spec.model_validate(read_json(run.spec))
-    task = load_task(spec.task, spec.params, spec.data, spec.probe)
-    model = task.build_model().to(dtype(spec))
+    with kept(torch.device("cpu")):
+        seed_everything(spec.seed)
+        task = load_task(spec.task, spec.params, spec.data, spec.probe)
+        seed_everything(spec.seed)
+        model = task.build_model().to(dtype(spec))
     restore(model, run.weights)
     place = torch.device(device)
     return Trained(spec, TaskModule(model.to(place).eval(), task, entrance(spec, place)), place)

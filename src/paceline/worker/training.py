@@ -43,6 +43,7 @@ from paceline.worker.world.env import Identity, announce
 from paceline.worker.world.join import World, check_identity, join
 from paceline.worker.world.pin import pin, pinned
 from paceline.worker.world.pulse import OnLoss
+from paceline.worker.world.seed import seed_everything
 
 
 def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatch, on_loss: OnLoss) -> World:
@@ -58,6 +59,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
         cap.on_host(spec.memory_cap)
     watch.switch(f"{STARTUP}data")
     check_identity(identity, spec)
+    seed_everything(spec.seed)  # what a file draws while it is imported is the same on every rank
     task = load_task(spec.task, spec.params, spec.data, spec.probe)
     feeds = load_data(spec, task, rank=identity.rank, local_rank=identity.local_rank)
     watch.switch(f"{STARTUP}meeting")

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from good import Good
 
-DRAWN = [random.random(), float(np.random.rand()), float(torch.rand(()))]  # before anybody has set a seed
+DRAWN = [random.random(), float(np.random.rand()), float(torch.rand(()))]  # while the file is imported
 
 
 def _openblas():

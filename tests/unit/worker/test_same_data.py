@@ -1,0 +1,106 @@
+"""What ranks compare: the same data looks the same, other data does not, and what is different each time is left out."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from paceline.base.errors import RunFailed
+from paceline.worker import same_data
+from paceline.worker.same_data import Look, look, same_samples
+from paceline.worker.tasks.feed import make_feed
+
+ROWS = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(300)
+WORLD: Any = type("OneOfTwo", (), {"size": 2, "rank": 1})()
+
+
+class Drawn(TensorDataset):
+    """`how`: with what it changes its rows."""
+
+    def __init__(self, how: Any, labels: torch.Tensor = LABELS) -> None:
+        super().__init__(ROWS, labels)
+        self.how = how
+
+    def __getitem__(self, index: int) -> Any:
+        row, label = super().__getitem__(index)
+        return row + self.how(), label
+
+
+def seen(data: Any) -> Look:
+    return look(make_feed(data, what="data", collate=None))
+
+
+@pytest.mark.parametrize("most", [same_data._WHOLE_BYTES, 1200])
+def test_tensors(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(same_data, "_WHOLE_BYTES", most)
+    changed = ROWS.clone()
+    changed[:200] += 1e-3
+    assert not seen((ROWS, LABELS)).differs(seen((ROWS.clone(), LABELS.numpy())))
+    assert seen((ROWS, LABELS)).differs(seen((changed, LABELS)))
+    assert seen((ROWS, LABELS)).differs(seen((ROWS, LABELS.flip(0))))
+
+
+def test_one_number_of_a_small_set_is_enough() -> None:
+    changed = ROWS.clone()
+    changed[137, 2] += 1
+    assert seen((ROWS, LABELS)).differs(seen((changed, LABELS)))
+
+
+def test_samples_of_a_dataset() -> None:
+    before = torch.get_rng_state()
+    found = seen(TensorDataset(ROWS, LABELS))
+    assert 1 <= len(found.samples) <= 64 and not found.differs(seen(TensorDataset(ROWS, LABELS)))
+    assert found.differs(seen(TensorDataset(ROWS, LABELS.flip(0))))
+    assert found.differs(seen(TensorDataset(ROWS)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("how", [lambda: torch.rand(()), np.random.rand, random.random])
+def test_what_is_drawn_from_the_global_streams_is_compared(how: Any) -> None:
+    found = seen(Drawn(how))
+    assert all("" not in parts for parts in found.samples) and not found.differs(seen(Drawn(how)))
+    assert found.differs(seen(Drawn(lambda: 0)))
+
+
+def test_what_is_new_each_time_is_left_out_and_the_rest_is_compared() -> None:
+    def own() -> Drawn:
+        return Drawn(np.random.default_rng().random)
+
+    found = seen(own())
+    assert all(parts[0] == "" and parts[1] for parts in found.samples)
+    assert not found.differs(seen(own()))
+    assert found.differs(seen(Drawn(np.random.default_rng().random, LABELS.flip(0))))
+
+
+def test_a_short_look_is_compared_as_far_as_it_went(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = seen(TensorDataset(ROWS, LABELS))
+    monkeypatch.setattr(same_data, "_BUDGET_S", -1.0)
+    short = seen(TensorDataset(ROWS, LABELS))
+    assert len(short.samples) == 1 and not short.differs(whole) and not whole.differs(short)
+    assert short.differs(seen(TensorDataset(ROWS.flip(0), LABELS)))
+
+
+class Broken(TensorDataset):
+    def __getitem__(self, index: int) -> Any:
+        raise ValueError("no such picture")
+
+
+def test_what_raises_is_left_to_the_training() -> None:
+    assert seen(Broken(ROWS)).samples == []
+
+
+def test_the_sentence_names_the_rank_and_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = {"train": Look([["a", "b"]]), "test": Look([["c"]])}
+    monkeypatch.setattr(same_data, "agree", lambda value, world: (value, value))
+    monkeypatch.setattr(same_data, "broadcast_json", lambda value, world: {"train": [["a", "b"]], "test": [["c"]]})
+    same_samples(mine, WORLD, name="t.py")
+    same_samples(None, WORLD, name="t.py")
+    monkeypatch.setattr(same_data, "broadcast_json", lambda value, world: {"train": [["a", "b"]], "test": [["d"]]})
+    with pytest.raises(RunFailed, match=r"t.py: test_data\(\) gave other samples on rank 1 than on rank 0.*fixed seed"):
+        same_samples(mine, WORLD, name="t.py")
