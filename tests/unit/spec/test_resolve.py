@@ -79,6 +79,11 @@ def test_batch_per_rank_grows_the_global_batch() -> None:
     assert (found.batch, found.batch_per_rank) == (64, 16)
 
 
+def test_accumulate_multiplies_batch_per_rank_and_cuts_batch() -> None:
+    assert spec(on="1x2", batch_per_rank=32, accumulate=4).batch == 256
+    assert spec(on="1x2", batch=32, accumulate=4).batch == 32
+
+
 def test_steps_replace_the_tasks_epochs() -> None:
     assert (spec(steps=9).steps, spec(steps=9).epochs) == (9, None)
 
