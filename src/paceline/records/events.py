@@ -59,7 +59,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The end of a pass: this rank's own figures and, the same on every rank, the reduced ones."""
+    """The end of a pass, or an evaluation in its middle: this rank's own figures and, the same on every rank, the reduced ones."""
 
     split: str  # train | test
     epoch: int
@@ -72,6 +72,7 @@ class Epoch:
     lr: float
     elapsed_s: float  # since this rank's first line, by the clock that nobody can set
     t: float
+    middle: bool = False  # of an epoch, which goes on: of the test split alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,6 +247,11 @@ class Loop(Frozen):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
         123, description="seed of weights and sample order; in a study each repeat adds one"
     )
+    evaluate_every: Count | None = Field(
+        None,
+        description="steps between two evaluations in the middle of an epoch, beside that after every epoch; training goes on with the "
+        "same bits; unset: after every epoch alone",
+    )
     log_every: Count = Field(100, description="iterations between two lines of loss and score, per rank")
     target: Real | None = Field(
         None,

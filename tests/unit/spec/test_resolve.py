@@ -257,6 +257,8 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "profile-starts-itself": (KNOWN, {"profile": "inference", "launcher": "torchrun"}),
     "profile-of-our-step": (KNOWN, {"profile": "training", "accumulate": 2}),
     "profile-has-no-score": (KNOWN, {"profile": "inference", "target": 0.9}),
+    "profile-is-not-evaluated": (KNOWN, {"profile": "training", "evaluate_every": 5}),
+    "evaluation-comes": (KNOWN, {"evaluate_every": 11, "steps": 10}),
     "captured-on-a-gpu": (KNOWN, {"graph": "captured"}),
     "captured-is-a-step": (Known(GPUS), {"graph": "captured", "graph_of": "model"}),
     "step-of-a-graph": (KNOWN, {"graph": "export", "graph_of": "step"}),
