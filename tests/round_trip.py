@@ -1,5 +1,6 @@
 """Train, copy the state out, train on, put it back, train on again: both ways must end with the same bits. So must a third: a run
-that was just assembled, as in a new process, gets the state and trains on. For one rank or several."""
+that was just assembled, as in a new process, gets the state and trains on. And an evaluation in the middle of an epoch changes none of
+it. For one rank or several."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import torch._dynamo
 
 from paceline.spec.run import Spec
 from paceline.worker.assemble import Parts, assemble
-from paceline.worker.evaluate import evaluate
+from paceline.worker.evaluate import apart, evaluate
 from paceline.worker.loop import epoch_pieces, steps
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.tally import Tally
@@ -96,6 +97,9 @@ def round_trip(
     first = kept.digest()
     advance(parts, progress, AFTER)
     straight = parts.state.copy_out()
+    with apart(parts):
+        evaluate(parts)
+    disturbed = differences(straight, parts.state.copy_out())
     parts.state.put_back(kept)
     again = parts.state.digest()
     advance(parts, progress, AFTER)
@@ -109,7 +113,7 @@ def round_trip(
         different += [f"resumed: {name}" for name in differences(straight, other.state.copy_out())]
         other.step.close()
     return {
-        "put back": first == again, "different": different,
+        "put back": first == again, "different": different, "disturbed": disturbed,
         "equal": straight.digest() == back.digest(), "moved": first != straight.digest(), "step": parts.step.read_back(),
         "iteration": straight.values["position"]["iteration"], "names": sorted(straight.tensors),
         "weights": [tensor for name, tensor in straight.tensors.items() if name.startswith("parameters/")],

@@ -32,6 +32,7 @@ APART: dict[str, dict[str, Any]] = {
     "batch_per_rank": {"batch_per_rank": 3, "on": "1x2", "steps": 1},
     "accumulate": {"accumulate": 2, "steps": 1},
     "steps": {"steps": 7},
+    "evaluate_every": {"evaluate_every": 3, "steps": 7, "batch": 2},
     "workers": {"workers": 1, "kind": "dataset", "steps": 1},
     "wrap": {"wrap": "accelerate", "on": "1x2", "steps": 1},
     "sharding": {"sharding": "ddp", "on": "1x2", "steps": 1, "bucket_mb": 1.0, "bucket_view": True, "compress": "bf16"},
@@ -185,6 +186,7 @@ def test_settings_of_their_own(name: str, tmp_path: Path) -> None:
         "batch_per_rank": run.spec["batch"] == 6 and run.train["seen"] == 6,
         "accumulate": run["applied"]["accumulate"] == 2,
         "steps": run["history"][-1]["iteration"] == 7 and run.spec["epochs"] is None,
+        "evaluate_every": [row["iteration"] for row in run["evaluations"]] == [3, 5, 6, 7] and len(run["history"]) == 2,
         "wrap": run["applied"].get("wrap") == "accelerate",
         "workers": run["applied"]["data"]["train"] == "dataset" and run.spec["workers"] == 1,
     }

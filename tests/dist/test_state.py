@@ -42,6 +42,7 @@ def test_what_is_put_back_goes_on_to_the_same_bits(seen: dict[int, list[Seen]], 
         row = rank[case]
         assert row["moved"] and row["put back"]
         assert row["equal"] and not row["different"], row["different"]
+        assert not row["disturbed"], "by an evaluation in the middle of an epoch"
         assert any(name.startswith("optimizer/") for name in row["names"]) or case == "embedding sgd", "plain SGD keeps nothing"
     way = case.partition(" ")[0]
     if way in ("compiled", "model-graph"):

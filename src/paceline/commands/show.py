@@ -46,7 +46,10 @@ def table(console: Console, title: str, head: Sequence[str], rows: Sequence[Sequ
 
 def planned_run(what: runs.Ready) -> Iterator[str]:
     """`paceline run --dry-run`: the exact commands."""
+    from paceline.report.words.progress import batch_in_words
+
     yield what.plan.said
+    yield from filter(None, [batch_in_words(what.spec)])
     yield from _commands(what.plan)
 
 

@@ -84,8 +84,8 @@ def _complete(others: Sequence[Spec], rows: Sequence[dict[str, Any]]) -> bool:
 
 def _short(spec: Spec, steps: int) -> Spec:
     """The same run with few steps, so that only the cost of a step counts: no warm-up of the rate, and averages at least three times."""
-    shorter = {"steps": steps, "epochs": None, "target": None, "log_every": max(1, steps // 3), "chosen": None}
-    return spec.model_copy(update={**shorter, "warmup": 0, "sync_every": min(spec.sync_every, FIRST_STEPS // 3)})
+    shorter = {"log_every": max(1, steps // 3), "chosen": None, "warmup": 0}
+    return spec.of_steps(steps).model_copy(update={**shorter, "sync_every": min(spec.sync_every, FIRST_STEPS // 3)})
 
 
 def _row(spec: Spec, record: Record) -> dict[str, Any]:
@@ -116,9 +116,7 @@ def _best(plain: Spec, others: Sequence[Spec], figures: dict[str, Any]) -> tuple
 
 def _name(plain: Spec, others: Sequence[Spec], host: str) -> str:
     """Of what was measured: the experiment but for its length, the ways, and the machine."""
-    same = plain.model_copy(
-        update={"steps": None, "epochs": None, "target": None, "seed": 0, "log_every": 1, "chosen": None}
-    )
+    same = plain.of_steps(None).model_copy(update={"seed": 0, "log_every": 1, "chosen": None})
     what = [same.key(), [_way(spec) for spec in others], host, version("torch"), version("paceline")]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 

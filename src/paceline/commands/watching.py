@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from paceline.commands.run import Ready as ReadyRun
 from paceline.records.layout import RunDir
 from paceline.report.live import Line
-from paceline.report.words.progress import Glimpse, Position, before_study, during_study, ended, words
+from paceline.report.words.progress import Glimpse, Position, batch_in_words, before_study, during_study, ended, words
 from paceline.spec.run import Spec
 from paceline.study.progress import peek
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:  # what only a study needs is not loaded for a run: its ranks 
 
 def _glimpse(run: RunDir, spec: Spec) -> Glimpse:
     seen = peek(run)
-    return Glimpse(seen.phase, seen.epoch, spec.epochs, seen.iteration, spec.steps, seen.throughput)
+    return Glimpse(
+        seen.phase, seen.epoch, spec.epochs, seen.iteration, spec.steps, seen.throughput, loss=seen.loss, score=seen.score
+    )  # fmt: skip
 
 
 class _Watcher:
@@ -60,6 +62,8 @@ class Single(_Watcher):
             self._what.plan.world_size > 1 or self._what.spec.in_queue
         ):  # one process here: there is nothing to translate
             self._line.keep(self._what.plan.said)
+        if (batch := batch_in_words(self._what.spec)) is not None:
+            self._line.keep(batch)
         return super().__enter__()
 
     def tick(self, elapsed_s: float, waiting: str) -> None:

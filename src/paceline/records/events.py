@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,11 @@ from paceline.base.errors import BadInput
 from paceline.base.files import Lines, read_lines
 
 Means = dict[str, float | None]
+
+
+def main_name(names: Iterable[str]) -> str | None:
+    """The score a run is judged by, the task's first; none where there is a loss alone, whole and in terms."""
+    return next((name for name in names if name != "loss" and not name.startswith("loss.")), None)
 
 
 STARTED, FORKED = "started", "forked"
@@ -54,7 +59,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The end of a pass: this rank's own figures and, the same on every rank, the reduced ones."""
+    """The end of a pass, or an evaluation in its middle: this rank's own figures and, the same on every rank, the reduced ones."""
 
     split: str  # train | test
     epoch: int
@@ -67,6 +72,7 @@ class Epoch:
     lr: float
     elapsed_s: float  # since this rank's first line, by the clock that nobody can set
     t: float
+    middle: bool = False  # of an epoch, which goes on: of the test split alone
 
 
 @dataclass(frozen=True, slots=True)

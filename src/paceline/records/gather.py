@@ -20,7 +20,7 @@ from paceline.records.record import Caution, OwnScore, Record, parse
 from paceline.records.section import Place, Scores
 from paceline.records.split import all_parts, most_memory, rank_parts, startup_parts
 from paceline.records.steady import RULE, pace
-from paceline.records.timing import EpochRow, Steady, Time
+from paceline.records.timing import EpochRow, Evaluation, Steady, Time
 from paceline.spec.run import SCHEMA, Spec
 
 __all__ = ["Ended", "Exit", "by_signal", "filed", "gather", "refusal"]
@@ -60,13 +60,21 @@ def _since_start(rank: RankEvents, event: Epoch, started_t: float) -> float:
 
 def _history(rank: RankEvents, started_t: float) -> tuple[EpochRow, ...]:
     rows: dict[int, EpochRow] = {}
-    for event in rank.epochs:
+    for event in (event for event in rank.epochs if not event.middle):
         new = EpochRow(epoch=event.epoch, iteration=event.iteration, lr=event.lr, without=("train", "test"))
         row = rows.get(event.epoch, new)
         total: dict[str, Any] = {event.split: Scores(event.total)}
         without = tuple(split for split in row.without if split != event.split)
         rows[event.epoch] = replace(row, t_s=_since_start(rank, event, started_t), without=without, **total)
     return tuple(rows.values())
+
+
+def _evaluations(rank: RankEvents, started_t: float) -> tuple[Evaluation, ...]:
+    return tuple(
+        Evaluation(iteration=event.iteration, epoch=event.epoch, t_s=_since_start(rank, event, started_t), test=Scores(event.total))
+        for event in rank.epochs
+        if event.split == "test"
+    )  # fmt: skip
 
 
 def _time(ranks: Sequence[RankEvents], spec: Spec, ended: Ended) -> Time:
@@ -158,6 +166,7 @@ def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]
         weights_hash=first.finished.weights_hash if outcome is COMPLETED and first.finished else None,
         num_parameters=first.finished.num_parameters if first.finished else None,
         history=_history(first, ended.started_t),
+        evaluations=_evaluations(first, ended.started_t),
         warnings=_warnings(told),
         probe=None if spec.probe is None else spec.probe.model_dump(mode="json"),
         queue=_job(run, ended),
@@ -178,7 +187,7 @@ def filed(record: Record, run: RunDir) -> Record:
     seen = Profile.read(read_json(run.profile), Place(str(run.profile))) if run.profile.exists() else None
     return replace(
         record, train=Scores(), test=Scores(), own_score=None, time=None, throughput=None, steady=None, memory=None, energy=None,
-        cost=None, weights=None, weights_hash=None, history=(), took_s=record.duration_s, profile=seen,
+        cost=None, weights=None, weights_hash=None, history=(), evaluations=(), took_s=record.duration_s, profile=seen,
         ranks=tuple(Rank(rank=rank.rank, host=rank.host) for rank in record.ranks), document=None, without=(),
     )  # fmt: skip
 
@@ -188,6 +197,6 @@ def refusal(spec_plain: dict[str, Any], why: str) -> Record:
     return parse({
         "schema": SCHEMA, "outcome": "skipped", "kind": "refused", "why": why, "run_dir": None, "spec": spec_plain,
         "applied": None, "train": None, "test": None, "score": None, "ranks": [], "time": None, "throughput": None,
-        "memory": None, "weights": None, "weights_hash": None, "history": [], "restarts": 0, "energy": None,
+        "memory": None, "weights": None, "weights_hash": None, "history": [], "evaluations": [], "restarts": 0, "energy": None,
         "cost": None, "profile": None,
     })  # fmt: skip

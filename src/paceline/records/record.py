@@ -17,7 +17,7 @@ from paceline.records.origin import Fingerprint, SlurmJob
 from paceline.records.profile import Profile
 from paceline.records.section import Place, Scores, Section
 from paceline.records.spent import Cost, Energy
-from paceline.records.timing import EpochRow, Steady, Time
+from paceline.records.timing import EpochRow, Evaluation, Steady, Time
 from paceline.spec.run import SCHEMA
 
 # What every record has, completed or not.
@@ -73,6 +73,7 @@ class Record(Section):
     weights_hash: str | None = None
     num_parameters: int | None = None
     history: tuple[EpochRow, ...] = ()
+    evaluations: tuple[Evaluation, ...] = ()
     warnings: tuple[Caution, ...] = ()
     probe: dict[str, Any] | None = None  # of a user's task: how its loss and scores recombine
     restarts: int = 0

@@ -44,3 +44,13 @@ class EpochRow(Section):
 
     def scores(self, split: str) -> Scores:
         return self.train if split == "train" else self.test
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation(Section):
+    """One of all evaluations of a run, in the middle of an epoch or at its end: after so many steps, so long after the start."""
+
+    iteration: int
+    epoch: int = 0
+    t_s: float | None = None
+    test: Scores = field(default_factory=Scores)

@@ -74,7 +74,7 @@ def complete(spec: Spec, asked: Mapping[str, Any], known: Known) -> Spec:
     if spec.steps is not None:
         change["epochs"] = None
     if spec.batch_per_rank is not None:
-        change["batch"] = topology.global_batch(spec.batch_per_rank, spec.topology)
+        change["batch"] = topology.global_batch(spec.batch_per_rank, spec.topology, accumulate=spec.accumulate)
     if spec.data is not None:
         change["data"] = str(Path(spec.data).expanduser().resolve())
         change["data_stamp"] = _stamp(Path(change["data"]))

@@ -48,6 +48,10 @@ class Spec(Settings):
         what = {k: v for k, v in self.plain().items() if k not in NOT_THE_EXPERIMENT}
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
+    def of_steps(self, steps: int | None) -> Spec:
+        """The same run with so many steps, for a trial: without what it is watched for beside its speed."""
+        return self.model_copy(update={"steps": steps, "epochs": None, "target": None, "evaluate_every": None})
+
     def autos(self) -> list[str]:
         """Settings still to be resolved; empty in every written spec."""
         return [name for name in Settings.model_fields if getattr(self, name) == "auto"]

@@ -120,11 +120,13 @@ class Batching(Frozen):
     data: str | None = Field(None, description="folder the task reads its data from; unset: what ships with the task")
     batch: Count = Field(32, description="samples per step over all ranks together (the global batch)")
     batch_per_rank: Count | None = Field(
-        None, description="samples per step on each rank instead of batch: the global batch then grows with the world"
+        None,
+        description="samples each rank computes at once, instead of batch: the global batch is then ranks x batch_per_rank x accumulate",
     )
     accumulate: Count = Field(
         1,
-        description="micro-batches a rank's share of a step is cut into; their gradients are summed before one update",
+        description="micro-batches a rank's share of a step is cut into; their gradients are summed before one update. It cuts batch, and "
+        "multiplies batch_per_rank",
     )
     test_batch: Count = Field(
         128, description="samples per rank in one evaluation batch; changes speed, not which samples are scored"
@@ -247,6 +249,11 @@ class Loop(Frozen):
     )
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
         123, description="seed of weights and sample order; in a study each repeat adds one"
+    )
+    evaluate_every: Count | None = Field(
+        None,
+        description="steps between two evaluations in the middle of an epoch, beside that after every epoch; training goes on with the "
+        "same bits; unset: after every epoch alone",
     )
     log_every: Count = Field(100, description="iterations between two lines of loss and score, per rank")
     target: Real | None = Field(

@@ -18,3 +18,12 @@ def num_steps(spec: Spec, num_train: int) -> int:
 def num_epochs(spec: Spec, num_train: int) -> int:
     """Epochs that are begun. Each ends with an evaluation, even one that `steps` cuts short."""
     return -(-num_steps(spec, num_train) // steps_per_epoch(spec, num_train))
+
+
+def num_evaluations(spec: Spec, num_train: int) -> int:
+    """One for each epoch, and those of `evaluate_every` that are not at the end of one."""
+    if spec.evaluate_every is None:
+        return num_epochs(spec, num_train)
+    steps, each = num_steps(spec, num_train), steps_per_epoch(spec, num_train)
+    every = {*range(spec.evaluate_every, steps, spec.evaluate_every), *range(each, steps, each), steps}
+    return len(every)

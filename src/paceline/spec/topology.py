@@ -48,9 +48,14 @@ def share(num: int, *, rank: int, world_size: int) -> tuple[int, int]:
     return start, start + each + (rank < extra)
 
 
-def global_batch(batch_per_rank: int, topology: Topology) -> int:
-    """A batch that grows with the world: an explicit choice, because it changes the training (report B)."""
-    return batch_per_rank * topology.world_size
+def global_batch(batch_per_rank: int, topology: Topology, *, accumulate: int = 1) -> int:
+    """A batch that grows with the world, and with the micro-batches of a step, as in other tools: an explicit choice, because it
+    changes the training (report B).
+
+    >>> global_batch(32, parse("1x2"), accumulate=4)
+    256
+    """
+    return batch_per_rank * topology.world_size * accumulate
 
 
 def threads_per_rank(cores: int, topology: Topology) -> int:

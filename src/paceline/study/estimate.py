@@ -12,7 +12,7 @@ from paceline.records.layout import StudyDir
 from paceline.records.record import Record, load
 from paceline.spec.axes.launchers import LAUNCHERS
 from paceline.spec.run import Spec
-from paceline.spec.steps import num_epochs, num_steps
+from paceline.spec.steps import num_evaluations, num_steps
 from paceline.study.dispatch import run_to_record
 from paceline.study.execute import needs_compiler, render
 
@@ -39,7 +39,7 @@ def from_runs(done: Mapping[str, Sequence[Record]]) -> dict[str, float]:
 
 
 def from_trial(trial: Record, specs: Mapping[str, Spec]) -> dict[str, float]:
-    """Start-up once, an evaluation an epoch, and every sample at the trial's pace; scaling is not guessed at."""
+    """Start-up once, as many evaluations as there will be, and every sample at the trial's pace; scaling is not guessed at."""
     if not trial.completed or not trial.throughput or trial.time is None:
         return {}
     parts, num = trial.time.parts or {}, int(trial.train.of or 0)
@@ -47,7 +47,7 @@ def from_trial(trial: Record, specs: Mapping[str, Spec]) -> dict[str, float]:
     seconds: dict[str, float] = {}
     for label, spec in specs.items():
         training_s = num_steps(spec, num) * spec.batch / trial.throughput
-        seconds[label] = startup + training_s + num_epochs(spec, num) * evaluation
+        seconds[label] = startup + training_s + num_evaluations(spec, num) * evaluation
     return seconds
 
 
@@ -61,7 +61,7 @@ def outlook(
         return Outlook(known, "unknown until every cell has run once in the queue")
     if specs[baseline].profile != "none":  # a profile of fewer batches is no shorter: its start is most of it
         return Outlook(known, "unknown until every cell has run once")
-    short = specs[baseline].model_copy(update={"steps": TRIAL_STEPS, "epochs": None, "target": None})
+    short = specs[baseline].of_steps(TRIAL_STEPS)
     run = folder.trial
     trial = load(run.path) if run.finished else None
     if trial is None or trial.key != short.key():

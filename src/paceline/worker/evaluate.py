@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +43,16 @@ def evaluate(parts: Parts, names: list[str] | None = None) -> Evaluated:
     added_up = total.names
     total.add_means(whole.scores(parts.world if cut else None))
     return Evaluated(local, total, added_up)
+
+
+@contextlib.contextmanager
+def apart(parts: Parts) -> Generator[None]:
+    """Around an evaluation in the middle of an epoch: every rank goes on with the bits it had. Its running statistics, which were made
+    one model's, are its own again, and so are parameters that ranks under local SGD had averaged before their time."""
+    before = parts.sharding.state()
+    with parts.state.apart(parameters=parts.spec.sync_every > 1):
+        yield
+    parts.sharding.restore(before)
 
 
 def _pieces(parts: Parts) -> list[Piece]:

@@ -6,31 +6,31 @@ import itertools
 from collections.abc import Iterator
 
 from paceline.base.errors import RunFailed
-from paceline.records.events import Epoch
 from paceline.records.split import COMMUNICATION
 from paceline.spec.run import Spec
 from paceline.worker.assemble import Parts
-from paceline.worker.evaluate import evaluate
-from paceline.worker.measure.clock import wall
+from paceline.worker.evaluations import Evaluations
 from paceline.worker.measure.observer import Observer
-from paceline.worker.measure.tally import Tally, finite
-from paceline.worker.progress import Progress
+from paceline.worker.measure.tally import Tally
+from paceline.worker.progress import Progress, write_pass
 from paceline.worker.samples import Samples
 from paceline.worker.tasks.order import Piece, epoch_order, training_pieces
 from paceline.worker.tasks.task import users_code
 
 
 def train(parts: Parts, progress: Progress) -> Tally:
-    """Train from where the state stands as long as the spec says, evaluating after every epoch and at the end; the last test tally
-    comes back."""
-    spec, watch, position, observe = parts.spec, parts.watch, parts.state.position, progress.observe
-    scores: list[str] | None = None  # of the test data, once all ranks have agreed on their names
+    """Train from where the state stands as long as the spec says, evaluating after every epoch, at the end, and between steps where
+    that is asked for; the last test tally comes back."""
+    spec, watch, position = parts.spec, parts.watch, parts.state.position
+    evaluations = Evaluations(parts, progress.observe)
     parts.model.train()
     watch.switch("data")
     pieces = epoch_pieces(parts)
     for epoch in itertools.count(position.epoch):
         for num_global in steps(parts, pieces, progress):
             progress.after_step(epoch, num_global)
+            if evaluations.due(len(pieces)):
+                evaluations.between(epoch)
         seen = sum(piece.num_global for piece in pieces)
         last = _is_last(spec, epoch, position.iteration)
         position.epoch, position.in_epoch = epoch + 1, 0
@@ -38,13 +38,8 @@ def train(parts: Parts, progress: Progress) -> Tally:
             watch.switch("data")
             pieces = epoch_pieces(parts)
         progress.mark(epoch)
-        _write_training(observe, parts, epoch, progress, seen)
-        watch.switch("evaluation")
-        parts.memory.evaluating(True)
-        with users_code(f"{parts.task.name} (evaluation)", parts.task.source):
-            local, total, scores = evaluate(parts, scores)
-        parts.memory.evaluating(False)
-        _write(observe, parts, "test", epoch, (local, total))
+        _write_training(progress.observe, parts, epoch, progress, seen)
+        total = evaluations.after(epoch)
         progress.epoch = Tally()
         if last:
             parts.memory.weigh()
@@ -94,20 +89,4 @@ def _write_training(observe: Observer, parts: Parts, epoch: int, progress: Progr
         progress.names = total.names
     if total.num != seen:
         raise RunFailed(f"trained on {total.num} samples in epoch {epoch + 1}, not on {seen}", kind="inexact")
-    _write(observe, parts, "train", epoch, (local, total))
-
-
-def _write(observe: Observer, parts: Parts, split: str, epoch: int, tallies: tuple[Tally, Tally]) -> None:
-    """`tallies`: this rank's, and that of all ranks."""
-    local, total = tallies
-    parts.watch.switch("logging")
-    parts.watch.settle()
-    where = f"in {split} epoch {epoch + 1}"
-    observe.write(
-        Epoch(
-            split=split, epoch=epoch, iteration=parts.state.position.iteration, local=finite(local.means(), where=where),
-            num_local=local.num, total=finite(total.means(), where=where), num_total=total.num,
-            of=parts.train.num if split == "train" else parts.test.num, lr=parts.update.rates.lr, elapsed_s=parts.watch.elapsed(),
-            t=wall(),
-        )
-    )  # fmt: skip
+    write_pass(observe, parts, "train", epoch, (local, total))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.records.events import Mark
+from paceline.records.events import Epoch, Mark
 from paceline.records.split import COMMUNICATION
 from paceline.records.steady import WARMUP_STEPS
 from paceline.worker.assemble import Parts
@@ -13,6 +13,24 @@ from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import Tally, finite
 
 _TRAINING = ("data", "forward", "backward", COMMUNICATION, "optimizer", "step")
+
+
+def write_pass(
+    observe: Observer, parts: Parts, split: str, epoch: int, tallies: tuple[Tally, Tally], *, middle: bool = False
+) -> None:
+    """`tallies`: this rank's, and that of all ranks. `middle`: the epoch goes on."""
+    local, total = tallies
+    parts.watch.switch("logging")
+    parts.watch.settle()
+    where = f"in {split} epoch {epoch + 1}"
+    observe.write(
+        Epoch(
+            split=split, epoch=epoch, iteration=parts.state.position.iteration, local=finite(local.means(), where=where),
+            num_local=local.num, total=finite(total.means(), where=where), num_total=total.num,
+            of=parts.train.num if split == "train" else parts.test.num, lr=parts.update.rates.lr, elapsed_s=parts.watch.elapsed(),
+            t=wall(), middle=middle,
+        )
+    )  # fmt: skip
 
 
 class Progress:

@@ -8,7 +8,7 @@ from typing import Any
 
 from paceline.base.errors import RunFailed
 from paceline.base.files import read_json
-from paceline.records.events import Applied, EventLog, Finished, Warned
+from paceline.records.events import Applied, EventLog, Finished, Warned, main_name
 from paceline.records.layout import RunDir
 from paceline.records.split import STARTUP, worked
 from paceline.spec.axes.graphs import GRAPHS
@@ -33,7 +33,6 @@ from paceline.worker.resilience.weights import fingerprint, save
 from paceline.worker.sharding.sharding import num_parameters
 from paceline.worker.shared_data import SharedFeed, load_data
 from paceline.worker.tasks.feed import TensorFeed
-from paceline.worker.tasks.forms import LOSS, TERM
 from paceline.worker.tasks.load import load_task, source_digest
 from paceline.worker.tasks.task import Task, better_of
 from paceline.worker.transform.remat import nothing_recomputed
@@ -151,7 +150,7 @@ def _after_steps(parts: Parts) -> dict[str, Any]:
 
 
 def _main_score(task: Task, total: Tally) -> dict[str, Any]:
-    main = next((name for name in total.names if name != LOSS and not name.startswith(TERM)), None)
+    main = main_name(total.names)
     return {"name": main, "better": better_of(task, main)}
 
 

@@ -73,6 +73,24 @@ def test_a_completed_run_in_known_figures(tmp_path: Path) -> None:
     assert found["test"] == {"loss": pytest.approx(0.03), "accuracy": 0.97, "evaluated": 10, "of": 10}
 
 
+def test_an_evaluation_in_the_middle_is_no_epoch(tmp_path: Path) -> None:
+    """It brings the time to target forward, and stands among the evaluations alone."""
+    middle: Any = {"loss": 0.1, "accuracy": 0.92}
+    log = EventLog(RunDir(tmp_path).events(0))
+    log.write(Epoch("test", 1, 15, middle, 5, middle, 10, 10, 0.1, 4.9, T0 + 5, middle=True))
+    log.close()
+    found = judged(tmp_path, ["finished", "finished"], ended(0, 0))
+    assert [(row["epoch"], row["iteration"]) for row in found["history"]] == [(0, 0), (1, 10), (2, 20)]
+    assert sorted((row["epoch"], row["iteration"]) for row in found["evaluations"]) == [
+        (0, 0),
+        (1, 10),
+        (1, 15),
+        (2, 20),
+    ]
+    assert found["time"]["to_target_s"] == pytest.approx(5.0)
+    assert found["test"]["accuracy"] == 0.97
+
+
 PEER = Broke("peer", "another rank went away", T0 + 5)
 TASK = Broke("task", "t.py: ValueError: no", T0 + 5.1)
 

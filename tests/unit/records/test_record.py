@@ -47,7 +47,7 @@ def test_what_gather_made_has_the_keys_of_the_contract_in_their_order(written: R
     names = [
         "schema", "outcome", "kind", "why", "run_dir", "key", "spec", "applied", "train", "test", "score", "ranks", "time", "steps",
         "samples", "graph", "throughput", "steady", "memory", "traffic", "energy", "cost", "weights", "weights_hash", "num_parameters",
-        "history", "warnings", "probe", "restarts", "queue", "fingerprint", "finished_t", "profile",
+        "history", "evaluations", "warnings", "probe", "restarts", "queue", "fingerprint", "finished_t", "profile",
     ]  # fmt: skip
     value = document(written)
     assert list(value) == names
@@ -132,7 +132,14 @@ def _sections(kind: type[Section]) -> set[type[Section]]:
     return {kind, *(sub for one in kind.__subclasses__() for sub in _sections(one))}
 
 
-NEEDED = {"rank": 0, "epoch": 0, "job": 1, "name": "x", "kind": "module"}  # keys without which a section says nothing
+NEEDED = {
+    "rank": 0,
+    "epoch": 0,
+    "iteration": 0,
+    "job": 1,
+    "name": "x",
+    "kind": "module",
+}  # keys without which a section says nothing
 
 
 @pytest.mark.parametrize("kind", sorted(_sections(Section) - {Section}, key=lambda kind: kind.__name__))

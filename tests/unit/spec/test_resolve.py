@@ -79,6 +79,11 @@ def test_batch_per_rank_grows_the_global_batch() -> None:
     assert (found.batch, found.batch_per_rank) == (64, 16)
 
 
+def test_accumulate_multiplies_batch_per_rank_and_cuts_batch() -> None:
+    assert spec(on="1x2", batch_per_rank=32, accumulate=4).batch == 256
+    assert spec(on="1x2", batch=32, accumulate=4).batch == 32
+
+
 def test_steps_replace_the_tasks_epochs() -> None:
     assert (spec(steps=9).steps, spec(steps=9).epochs) == (9, None)
 
@@ -259,6 +264,8 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "profile-starts-itself": (KNOWN, {"profile": "inference", "launcher": "torchrun"}),
     "profile-of-our-step": (KNOWN, {"profile": "training", "accumulate": 2}),
     "profile-has-no-score": (KNOWN, {"profile": "inference", "target": 0.9}),
+    "profile-is-not-evaluated": (KNOWN, {"profile": "training", "evaluate_every": 5}),
+    "evaluation-comes": (KNOWN, {"evaluate_every": 11, "steps": 10}),
     "captured-on-a-gpu": (KNOWN, {"graph": "captured"}),
     "captured-is-a-step": (Known(GPUS), {"graph": "captured", "graph_of": "model"}),
     "step-of-a-graph": (KNOWN, {"graph": "export", "graph_of": "step"}),

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 from paceline.report.words.numbers import duration
 from paceline.report.words.runs import score_in_words
+from paceline.spec.axes.shardings import SHARDINGS
+from paceline.spec.run import Spec
+from paceline.spec.topology import global_batch
 
 if TYPE_CHECKING:
     from paceline.records.record import Record
@@ -22,6 +25,8 @@ class Glimpse:
     iteration: int
     steps: int | None
     throughput: float | None
+    loss: float | None = None  # of the first rank's training steps since the last line but one
+    score: tuple[str, float] | None = None  # of the last evaluation
 
 
 def words(glimpse: Glimpse, elapsed_s: float, waiting: str = "") -> str:
@@ -30,7 +35,28 @@ def words(glimpse: Glimpse, elapsed_s: float, waiting: str = "") -> str:
         return f"{waiting or 'starting'}, {duration(elapsed_s)}"
     far = f"epoch {glimpse.epoch}/{glimpse.epochs}" if glimpse.epochs else f"step {glimpse.iteration}/{glimpse.steps}"
     rate = f", {glimpse.throughput:,.0f} samples/s" if glimpse.throughput else ""
-    return f"{far}{rate}, {duration(elapsed_s)}"
+    loss = f", loss {glimpse.loss:.4g}" if glimpse.loss is not None else ""
+    score = f", test {score_in_words(*glimpse.score)}" if glimpse.score is not None else ""
+    return f"{far}{loss}{score}{rate}, {duration(elapsed_s)}"
+
+
+def batch_in_words(spec: Spec) -> str | None:
+    """What a step's batch is made of, where it is not simply `batch`. In other tools accumulation multiplies: so it is said
+    which of the two it does here. None where there is nothing to mistake."""
+    ranks, micro, each = spec.topology.world_size, spec.accumulate, spec.batch_per_rank
+    if micro == 1 and (each is None or ranks == 1):
+        return None
+    shares = ranks if SHARDINGS[spec.sharding].cuts_samples else 1
+    at_once = -(-spec.batch // (shares * micro))
+    about = "" if at_once * shares * micro == spec.batch else "about "
+    counts = [f"{shares} rank{'s' if shares > 1 else ''}", f"{about}{at_once}", *([str(micro)] if micro > 1 else [])]
+    whole = f"effective batch {spec.batch} = {' x '.join(counts)}"
+    if shares < ranks:
+        whole += ", each of the ranks sees all of it"
+    if each is not None or micro == 1:
+        return whole
+    many = global_batch(spec.batch, spec.topology, accumulate=micro)
+    return f"{whole}: accumulate={micro} cuts batch={spec.batch}; to multiply instead, batch_per_rank={spec.batch} makes it {many}"
 
 
 @dataclass(frozen=True, slots=True)

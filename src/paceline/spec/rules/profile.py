@@ -34,4 +34,10 @@ PROFILE: tuple[Rule, ...] = (
         lambda spec, known: spec.profile != "none" and spec.target is not None,
         "profile={profile} with target={target}: a profile looks into some batches and scores nothing; leave target out",
     ),
+    Rule(
+        "profile-is-not-evaluated",
+        lambda spec, known: spec.profile != "none" and spec.evaluate_every is not None,
+        "profile={profile} with evaluate_every={evaluate_every}: a profile looks into some batches and evaluates nothing; leave "
+        "evaluate_every out",
+    ),
 )

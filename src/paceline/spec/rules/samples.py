@@ -47,6 +47,14 @@ SAMPLES: tuple[Rule, ...] = (
         "better = 'lower' to it",
     ),
     Rule(
+        "evaluation-comes",
+        lambda spec, known: (
+            spec.evaluate_every is not None and spec.steps is not None and spec.evaluate_every > spec.steps
+        ),
+        "evaluate_every={evaluate_every} with steps={steps}: the run would be over before; use a smaller evaluate_every, or leave it "
+        "out: every run is evaluated at its end",
+    ),
+    Rule(
         "workers-have-work",
         lambda spec, known: spec.workers > 0 and known.train is not None and known.train.kind in ("tensors", "mapped"),
         "workers={workers}, but the task's data is in memory already, or in a mapped file, and batched by one indexed copy: workers only "

@@ -1,0 +1,45 @@
+"""When the model is evaluated: after every epoch and, where that is asked for, every so many steps between."""
+
+from __future__ import annotations
+
+from paceline.worker.assemble import Parts
+from paceline.worker.evaluate import Evaluated, apart, evaluate
+from paceline.worker.measure.observer import Observer
+from paceline.worker.measure.tally import Tally
+from paceline.worker.progress import write_pass
+from paceline.worker.tasks.task import users_code
+
+
+class Evaluations:
+    def __init__(self, parts: Parts, observe: Observer) -> None:
+        self.parts, self.observe = parts, observe
+        self._names: list[str] | None = None  # of the scores, once all ranks have agreed on them
+
+    def due(self, steps_of_epoch: int) -> bool:
+        """After a step. At the end of an epoch there is an evaluation in any case."""
+        every, position = self.parts.spec.evaluate_every, self.parts.state.position
+        return every is not None and position.iteration % every == 0 and position.in_epoch < steps_of_epoch
+
+    def between(self, epoch: int) -> None:
+        """In the middle of an epoch, as if it were not: training goes on with the bits it had."""
+        self.parts.watch.switch("evaluation")
+        with apart(self.parts):
+            found = self._evaluated()
+        write_pass(self.observe, self.parts, "test", epoch, (found.local, found.total), middle=True)
+        self.parts.watch.switch("data")
+
+    def after(self, epoch: int) -> Tally:
+        """At the end of an epoch: the ranks' buffers and parameters become one model's, and training goes on with that."""
+        self.parts.watch.switch("evaluation")
+        found = self._evaluated()
+        write_pass(self.observe, self.parts, "test", epoch, (found.local, found.total))
+        return found.total
+
+    def _evaluated(self) -> Evaluated:
+        parts = self.parts
+        parts.memory.evaluating(True)
+        with users_code(f"{parts.task.name} (evaluation)", parts.task.source):
+            found = evaluate(parts, self._names)
+        parts.memory.evaluating(False)
+        self._names = found.names
+        return found
