@@ -37,7 +37,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "worker.world": (*GROUND, "worker.kernels"),  # ranks of one machine talk through memory, by a kernel of ours
     "worker.tasks": GROUND,
     "worker.kernels": GROUND,
-    "worker.transform": (*GROUND, "worker.world", "worker.kernels"),  # layers are replaced by kernels of ours
+    # layers are replaced by kernels of ours; batches and outputs are of any container
+    "worker.transform": (*GROUND, "worker.world", "worker.kernels", "worker.tasks"),
     "worker.measure": (*GROUND, "worker.world"),
     "worker.optim": (*GROUND, "worker.tasks"),
     "worker.sharding": (*GROUND, "worker.world", "worker.tasks", "worker.measure", "worker.transform", "worker.optim"),

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils import _pytree
 
 from paceline.base.errors import RunFailed
 from paceline.worker.step.together import gather_rows
+from paceline.worker.tasks import tree
 from paceline.worker.tasks.targets import targets_of
 from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.world.collectives import all_gather, all_reduce_, broadcast_json
@@ -62,7 +62,7 @@ class WholeSet:
             self._add(self._task.score(outputs, batch))
         if self._keeps:
             self._ids.append(ids)
-            self._kept.append(_pytree.tree_map_only(torch.Tensor, _on_host, (outputs, self._needed(batch))))
+            self._kept.append(tree.mapped(_on_host, (outputs, self._needed(batch)), opens=False))
 
     def _needed(self, batch: Any) -> Any:
         """Without the inputs, where no score looks at them: a test set of images may be larger than the memory."""
@@ -70,7 +70,7 @@ class WholeSet:
             return targets_of(batch)
         if self._task.verdict.uses_inputs or not isinstance(batch, tuple | list) or len(batch) < 2:
             return batch
-        return (*_pytree.tree_map_only(torch.Tensor, _Blank.of, tuple(batch[:-1])), batch[-1])
+        return (*tree.mapped(_Blank.of, tuple(batch[:-1]), opens=False), batch[-1])
 
     def _add(self, sums: Any) -> None:
         if not isinstance(sums, Mapping):
@@ -125,13 +125,19 @@ class WholeSet:
         if world is not None:
             sizes = [int(row.item()) for row in all_gather(torch.tensor([len(ids)]), world)]
             ids = gather_rows(ids, sizes, world)
-        flat = [_pytree.tree_flatten(kept) for kept in self._kept]
+        flat = [tree.flat(kept) for kept in self._kept]
+        if len({len(leaves) for leaves, _ in flat}) > 1:
+            raise RunFailed(
+                f"{self._task.name}: a score of the whole test set needs outputs of one form, and the model returned more tensors for "
+                f"some test batches than for others: {_WAY_OUT}",
+                kind="task",
+            )
         order = torch.argsort(ids)
         leaves = [
             self._column([leaves[index] for leaves, _ in flat], [len(own) for own in self._ids], order, sizes, world)
             for index in range(len(flat[0][0]))
         ]
-        return _pytree.tree_unflatten(leaves, flat[0][1])
+        return flat[0][1].of(iter(leaves))
 
     def _column(
         self, parts: list[Any], nums: Sequence[int], order: torch.Tensor, sizes: Sequence[int], world: World | None
@@ -140,7 +146,8 @@ class WholeSet:
         if isinstance(parts[0], _Blank):
             return parts[0].rows(sum(sizes))
         if not isinstance(parts[0], torch.Tensor):
-            if any(part != parts[0] for part in parts):
+            holds = next(tree.tensors_of(parts[0]), None) is not None  # an object that cannot be put together
+            if holds or any(part is not parts[0] and part != parts[0] for part in parts):
                 raise RunFailed(
                     f"{self._task.name}: a score of the whole test set is given a {type(parts[0]).__name__} that differs from batch to "
                     f"batch, and only tensors can be put together: {_WAY_OUT}",

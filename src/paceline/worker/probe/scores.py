@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree
 
 from paceline.base.errors import RunFailed
 from paceline.spec.verdict import ScoreKind, Verdict
 from paceline.worker.probe.recombine import Seen, adds_up, kind
 from paceline.worker.probe.subject import Places, Subject
+from paceline.worker.tasks import tree
 from paceline.worker.tasks.forms import Form
 from paceline.worker.tasks.returned import score_forms
 
@@ -45,15 +45,15 @@ def _noisy(outputs: Any, generator: torch.Generator) -> Any:
         noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor.dtype)
         return tensor + noise * (3 * size)
 
-    return _pytree.tree_map_only(torch.Tensor, leaf, outputs)
+    return tree.mapped(leaf, outputs, opens=False)
 
 
 def _cut(outputs: Any, places: Places, num: int) -> Any:
     """The rows of some samples; None where a tensor has no row a sample."""
-    leaves = [leaf for leaf in _pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+    leaves = [leaf for leaf in tree.leaves_of(outputs) if isinstance(leaf, torch.Tensor)]
     if not leaves or any(not leaf.dim() or len(leaf) != num for leaf in leaves):
         return None
-    return _pytree.tree_map_only(torch.Tensor, lambda leaf: leaf[list(places)], outputs)
+    return tree.mapped(lambda leaf: leaf[list(places)], outputs, opens=False)
 
 
 def rows(subject: Subject, whole: Places, parts: Sequence[Places]) -> list[tuple[Row, list[Row]]]:
@@ -143,7 +143,7 @@ def uses_inputs(subject: Subject, whole: Places) -> bool:
     if not isinstance(batch, tuple | list) or len(batch) < 2:
         return True
     outputs = subject.outputs(whole, training=False)
-    blank = (*_pytree.tree_map_only(torch.Tensor, torch.zeros_like, tuple(batch[:-1])), batch[-1])
+    blank = (*tree.mapped(torch.zeros_like, tuple(batch[:-1]), opens=False), batch[-1])
     with_inputs, without = _tried(subject, [outputs], [batch]), _tried(subject, [outputs], [blank])
     return (
         without is None

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils import _pytree
 
 from paceline.worker.probe.samples import Samples
 from paceline.worker.probe.still import Still
 from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.tree import leaves_of
 from paceline.worker.world.seed import random_states, seed_everything
 
 _HOST = torch.device("cpu")
@@ -76,7 +76,7 @@ def rows_of(outputs: Any, start: int, stop: int, num: int) -> list[torch.Tensor]
     """The rows of some samples in every tensor of the outputs for `num`; None where there is no row, or a fixed number
     of rows, a sample."""
     found: list[torch.Tensor] = []
-    for leaf in _pytree.tree_leaves(outputs):
+    for leaf in leaves_of(outputs):
         if not isinstance(leaf, torch.Tensor) or not leaf.dim():
             continue
         if len(leaf) % num:

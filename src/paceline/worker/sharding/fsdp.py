@@ -19,7 +19,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.batchnorm import _NormBase  # pyright: ignore[reportPrivateUsage]
-from torch.utils._pytree import tree_leaves
 
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
@@ -29,6 +28,7 @@ from paceline.worker.sharding.fetch import Fetch, Return
 from paceline.worker.sharding.sharding import Plain
 from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.tasks.task import sentence
+from paceline.worker.tasks.tree import tensors_of
 from paceline.worker.world.collectives import all_reduce_
 from paceline.worker.world.join import World
 
@@ -138,7 +138,7 @@ class Fsdp(Plain):
     def _let_go(self, _: Any, __: Any, outputs: Any) -> None:
         """After a forward pass without a backward: parameters that stayed fetched would be taken for the rank's own
         part."""
-        if any(isinstance(tensor, DTensor) for tensor in tree_leaves(outputs)):
+        if any(isinstance(tensor, DTensor) for tensor in tensors_of(outputs)):
             raise RunFailed(
                 _OUTSIDE, kind="mismatch"
             )  # a penalty, say: its gradient would not be summed as the others are

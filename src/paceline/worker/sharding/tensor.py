@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.sharding.tensor_plan import plan_of
 from paceline.worker.sharding.timed_group import timed_group
 from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.tree import tensors_of
 from paceline.worker.world.collectives import all_gather, all_reduce_, broadcast
 from paceline.worker.world.join import World
 
@@ -110,7 +111,7 @@ class CutLayers(Plain):
         """After the first forward pass: the outputs must be whole and equal on all ranks, or the plan is not
         complete."""
         self._hook.remove()
-        tensors = list(_tensors(outputs))
+        tensors = list(tensors_of(outputs))
         if any(isinstance(tensor, DTensor) for tensor in tensors):
             raise RunFailed(
                 f"{self._task.name}: sharding=tensor gave outputs that are DTensors; let the last layer of tensor_plan give plain "
@@ -171,16 +172,6 @@ def _alike(mine: torch.Tensor, first: torch.Tensor) -> bool:
     """Written so that what is not a number is not alike either."""
     near = (mine - first)[:, 1:].abs() <= _FAR * first[:, 1:2]
     return bool((mine[:, 0] == first[:, 0]).all() and near.all())
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors(tuple(value.values()))
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _whole_parts(model: torch.nn.Module, task: Task, world: World) -> None:

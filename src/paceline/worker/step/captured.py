@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree
 
 from paceline.base.errors import PacelineError, RunFailed
 from paceline.worker.measure.compiles import Compiles
@@ -23,6 +22,7 @@ from paceline.worker.step.input import StepInput
 from paceline.worker.step.recording import Recorder
 from paceline.worker.step.single_graph import GraphBuffers, SingleGraphStep
 from paceline.worker.tasks.task import sentence
+from paceline.worker.tasks.tree import mapped
 from paceline.worker.transform.graph import USUALLY, code_line, tensors
 from paceline.worker.transform.side_effects import steady
 
@@ -46,7 +46,7 @@ class CapturedStep(SingleGraphStep):
 
     def make(self, update: GraphUpdate, graph_buffers: GraphBuffers, batch: Any, num: int) -> None:
         change = update.captured()
-        own = _pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, batch)
+        own = mapped(torch.clone, batch, opens=False)
         self._static = tensors(own)
         batches, description, state = self._batches, self.parts.description, self.parts.state
 

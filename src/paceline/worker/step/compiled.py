@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch._inductor.exc import InductorError
-from torch.utils import _pytree
 
 from paceline.base.errors import PacelineError, RunFailed
 from paceline.worker.measure.compiles import Compiles
@@ -28,6 +27,7 @@ from paceline.worker.step.recording import Recorder
 from paceline.worker.step.single_graph import STEP, GraphBuffers, SingleGraphStep
 from paceline.worker.step.traced import State, TracedStep
 from paceline.worker.tasks.task import sentence
+from paceline.worker.tasks.tree import mapped
 from paceline.worker.transform.few_channels import FEW_CHANNELS
 from paceline.worker.transform.graph import USUALLY, Compiler, code_line
 from paceline.worker.transform.graph import tensors as tensors_of
@@ -77,7 +77,7 @@ class CompiledStep(SingleGraphStep):
             if isinstance(batches, GraphBatches):
                 return batches.batch(state["batch"])
             # what a task turns or stretches in place is a tensor of its own: the step's stay as they are
-            own = _pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.view_as(tensor), state["batch"])
+            own = mapped(lambda tensor: tensor.view_as(tensor), state["batch"], opens=False)
             return own if batches is None else batches.batch(own)
 
         try:
@@ -107,8 +107,8 @@ class CompiledStep(SingleGraphStep):
 
     def _given(self, batch: Any) -> Any:
         """Copies a batch that was fetched outside into the graph's own tensors."""
-        own = _pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, batch)
-        self._batch = [leaf for leaf in _pytree.tree_leaves(own) if isinstance(leaf, torch.Tensor)]
+        own = mapped(torch.clone, batch, opens=False)
+        self._batch = tensors_of(own)
         return own
 
     def _call(self, body: Callable[[State], None], state: State) -> Callable[[], Any]:

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree
 
 from paceline.base.errors import RunFailed
 from paceline.spec.axes.graphs import GRAPHS
@@ -25,6 +24,7 @@ from paceline.worker.step.batches import GraphBatches, HostBatches
 from paceline.worker.step.eager import EagerStep
 from paceline.worker.step.executor import StepParts
 from paceline.worker.step.input import SamplePosition, StepInput
+from paceline.worker.tasks.tree import mapped
 from paceline.worker.transform.graph import Leaf, signature
 from paceline.worker.transform.side_effects import in_place, steady
 
@@ -149,9 +149,7 @@ class SingleGraphStep(ABC):
         before = self.parts.state.copy_out()
         micro = list(step_input)
         for _ in range(self.num_first - self.num_eager):
-            copies = [
-                (_pytree.tree_map_only(torch.Tensor, torch.clone, batch), num, last) for batch, num, last in micro
-            ]
+            copies = [(mapped(torch.clone, batch, opens=False), num, last) for batch, num, last in micro]
             self._ordinary(StepInput(iter(copies), step_input.position, step_input.num_global), Tally())
             self.num_eager -= 1
             self.parts.state.put_back(before)

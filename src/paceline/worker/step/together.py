@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch.autograd import Function
-from torch.utils import _pytree
 
 from paceline.base.errors import RunFailed
 from paceline.spec.topology import share
@@ -21,6 +20,7 @@ from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.tasks.forms import Loss, added, loss_of
 from paceline.worker.tasks.returned import loss_terms
 from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.tree import mapped
 from paceline.worker.world.collectives import all_gather
 from paceline.worker.world.join import World
 
@@ -78,17 +78,18 @@ class Together:
             return gather_rows(own, sizes, self.world)
 
     def _tree(self, value: Any, num: int, sizes: Sequence[int], what: str) -> Any:
-        def leaf(item: Any) -> Any:
-            if isinstance(item, torch.Tensor):
-                if not item.dim() or (num and len(item) != num):
-                    raise RunFailed(
-                        f"the loss couples the samples of a batch, so ranks gather what it is given; but {what} is a tensor of shape "
-                        f"{list(item.shape)} for {num} samples, which is no row a sample: use on=1x1 accumulate=1, or return one row a "
-                        "sample",
-                        kind="task",
-                    )
-                own = item[:num]
-                return _Gathered.apply(own, sizes, self) if own.requires_grad else self.rows(own.detach(), sizes)
+        def rows(item: torch.Tensor) -> Any:
+            if not item.dim() or (num and len(item) != num):
+                raise RunFailed(
+                    f"the loss couples the samples of a batch, so ranks gather what it is given; but {what} is a tensor of shape "
+                    f"{list(item.shape)} for {num} samples, which is no row a sample: use on=1x1 accumulate=1, or return one row a "
+                    "sample",
+                    kind="task",
+                )
+            own = item[:num]
+            return _Gathered.apply(own, sizes, self) if own.requires_grad else self.rows(own.detach(), sizes)
+
+        def other(item: Any) -> Any:
             if item is None or isinstance(item, bool | int | float):
                 return item
             raise RunFailed(
@@ -97,4 +98,4 @@ class Together:
                 kind="task",
             )
 
-        return _pytree.tree_map(leaf, value)
+        return mapped(rows, value, other, opens=False)

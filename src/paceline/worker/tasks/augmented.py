@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ def _sizes(batch: Any) -> Any:
     """How many samples each tensor of a batch holds, in the batch's own form; None where something is no batch."""
     if isinstance(batch, torch.Tensor):
         return batch.shape[0] if batch.dim() else 1
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         return {name: _sizes(value) for name, value in batch.items()}
     if isinstance(batch, tuple | list):
         return [_sizes(value) for value in batch]

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from paceline.worker.tasks import tree
+
 
 class Flow:
     """The floating types of the layers' outputs while they are watched. Hooks cost time, so they are removed after the
@@ -27,14 +29,7 @@ class Flow:
         return bool(self._hooks)
 
     def see(self, value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            if value.is_floating_point():
-                self._seen.add(value.dtype)
-        elif isinstance(value, dict):
-            self.see(tuple(value.values()))
-        elif isinstance(value, tuple | list):
-            for item in value:
-                self.see(item)
+        self._seen.update(tensor.dtype for tensor in tree.tensors_of(value) if tensor.is_floating_point())
 
     def close(self) -> tuple[str, ...]:
         for hook in self._hooks:
@@ -45,12 +40,8 @@ class Flow:
 
 def full(value: Any) -> Any:
     """Half-precision tensors of any nesting in fp32: a loss summed in a half format would be right to two digits."""
-    if isinstance(value, torch.Tensor):
-        return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
-    if isinstance(value, dict):
-        return {name: full(item) for name, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(full, value))
-    if isinstance(value, tuple | list):
-        return type(value)(map(full, value))
-    return value
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+    return tree.mapped(change, value)

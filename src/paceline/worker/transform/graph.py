@@ -20,6 +20,7 @@ from torch.utils import _pytree
 
 from paceline.base.cache import cache_folder
 from paceline.base.errors import RunFailed
+from paceline.worker.tasks import tree
 from paceline.worker.transform.side_effects import in_python, refuse_changes
 from paceline.worker.world.env import keep_compiled_in
 
@@ -31,14 +32,14 @@ USUALLY = "it usually decides something in Python by a number it has just comput
 
 def tensors(batch: Any) -> list[torch.Tensor]:
     """The tensors of a batch of any nesting, in a fixed order."""
-    return [leaf for leaf in _pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in tree.leaves_of(batch) if isinstance(leaf, torch.Tensor)]
 
 
 def signature(batch: Any, *, asked: str) -> tuple[Leaf, ...]:
     """What a graph of fixed shapes was made for: the shape and type of each tensor, and strings and numbers as text.
     Any other object in a batch is refused: whether it has changed cannot be seen, and the graph would keep the first
     one."""
-    leaves = _pytree.tree_leaves(batch)
+    leaves = tree.leaves_of(batch)
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor | str | bytes | numbers.Number | None):
             raise RunFailed(

@@ -9,7 +9,7 @@ the model compute some samples, and are compared.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from paceline.base.errors import RunFailed
 from paceline.worker.kernels.conv import conv_relu, operators
+from paceline.worker.tasks.tree import tensors_of
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 # How far two orders of summation may lie apart in a model's output, by the format of its numbers; another layer is much further.
@@ -101,7 +102,7 @@ class Fused:
         try:
             self.model.eval()
             with aside(), torch.no_grad():
-                scored = list(_tensors(outputs()))
+                scored = list(tensors_of(outputs()))
             self.model.train()
             with aside(), torch.enable_grad():
                 gradients: list[Tensor | None] = list(torch.autograd.grad(loss(), parameters, allow_unused=True))
@@ -221,16 +222,6 @@ def _touched(module: nn.Module) -> str | None:
     if any(getattr(module, hooks) for hooks in _HOOKS):
         return "has hooks"
     return "has a forward of its own" if "forward" in module.__dict__ else None
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _alike(ours: list[Tensor | None], torchs: list[Tensor | None]) -> bool:

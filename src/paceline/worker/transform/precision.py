@@ -15,6 +15,7 @@ import torch
 from paceline.base.errors import RunFailed
 from paceline.spec.rules.precision import TF32_CAPABILITY
 from paceline.spec.run import Spec
+from paceline.worker.tasks import tree
 from paceline.worker.transform.flow import Flow, full
 from paceline.worker.transform.fp8 import Float8
 
@@ -49,16 +50,12 @@ def entrance(spec: Spec, device: torch.device) -> Callable[[Any], Any] | None:
 
 def cast(value: Any, *, to: torch.dtype, device: torch.device) -> Any:
     """A batch of any nesting with its floating tensors in `to`, all on `device`."""
-    if isinstance(value, torch.Tensor):
-        kind = to if value.is_floating_point() else None
-        return value.to(device=device, dtype=kind, non_blocking=True)  # from pinned memory nobody waits for the copy
-    if isinstance(value, dict):
-        return {name: cast(item, to=to, device=device) for name, item in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(cast(item, to=to, device=device) for item in value))
-    if isinstance(value, tuple | list):
-        return type(value)(cast(item, to=to, device=device) for item in value)
-    return value
+
+    def change(tensor: torch.Tensor) -> torch.Tensor:
+        kind = to if tensor.is_floating_point() else None
+        return tensor.to(device=device, dtype=kind, non_blocking=True)  # from pinned memory nobody waits for the copy
+
+    return tree.mapped(change, value)
 
 
 def set_products(spec: Spec, device: torch.device) -> None:

@@ -17,6 +17,8 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree
 
+from paceline.worker.tasks import tree
+
 
 @dataclass(frozen=True, slots=True)
 class Traced:
@@ -30,12 +32,12 @@ def trace(body: Callable[[Any], None], state: Any, instead: Mapping[Any, Callabl
     """`state`: all tensors the body works on, of any nesting (strings and numbers among them stay constants). None of
     them is changed while it is traced. Tensors that the body reaches in another way may be changed, so the caller
     checks for that beforehand. `instead`: replacements for some of torch's operators in the trace."""
-    every, form = _pytree.tree_flatten(state)
+    every, form = tree.flat(state)
     leaves = [leaf for leaf in every if isinstance(leaf, torch.Tensor)]
 
     def flat(*leaves: Any) -> tuple[()]:
         coming = iter(leaves)
-        body(_pytree.tree_unflatten([next(coming) if isinstance(leaf, torch.Tensor) else leaf for leaf in every], form))
+        body(form.of(next(coming) if isinstance(leaf, torch.Tensor) else leaf for leaf in every))
         return ()
 
     with torch.no_grad():
