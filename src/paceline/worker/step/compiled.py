@@ -8,14 +8,13 @@ on one rank, all make an ordinary step.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._inductor.exc import InductorError
 from torch.utils import _pytree
 
+from paceline.base.compiler_error import cause, no_cxx_compiler, of_compiler
 from paceline.base.errors import PacelineError, RunFailed
 from paceline.worker.measure.compiles import Compiles
 from paceline.worker.optim.graph_update import GraphUpdate
@@ -173,22 +172,11 @@ class CompiledStep(SingleGraphStep):
 
 
 def _refusal(error: BaseException, asked: str) -> str:
-    if "No working C++ compiler" in str(error) or "InvalidCxxCompiler" in str(error):
+    if no_cxx_compiler(error):
         return f"{asked}: torch needs a C++ compiler here, and there is none (g++ or clang++): install one, or use graph=eager"
-    if isinstance(error, InductorError):
-        return f"{asked}: torch's compiler fails on the graph of the step: {_last(error)[:300]}; use graph_of=model, or graph=eager"
+    if of_compiler(error):
+        return f"{asked}: torch's compiler fails on the graph of the step: {cause(error)}; use graph_of=model, or graph=eager"
     return (
         f"{asked}: the step cannot be made one graph: {sentence(error)[:300]}{code_line(error)}: {USUALLY}; use graph_of=model, or "
         "graph=eager"
     )
-
-
-def _last(error: BaseException) -> str:
-    """The cause of a failed compilation: the last line of the traceback that names an error. Kernels are compiled in
-    another process, whose traceback is the text of the error raised here."""
-    text = str(error)
-    named = re.findall(r"^\s*([\w.]*(?:Error|Exception)\b.*)$", text, re.MULTILINE)
-    if len(named) > 1:
-        return named[-1]
-    compilers = re.search(r"^.*\berror: .*$", text, re.MULTILINE)  # of a C++ compiler
-    return compilers[0].strip() if compilers else sentence(error)

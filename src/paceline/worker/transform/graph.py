@@ -16,9 +16,11 @@ import torch
 import torch._dynamo
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch._dynamo.utils import counters
+from torch._inductor.exc import CppCompileError
 from torch.utils import _pytree
 
 from paceline.base.cache import cache_folder
+from paceline.base.compiler_error import cause, no_cxx_compiler, of_compiler
 from paceline.base.errors import RunFailed
 from paceline.worker.transform.side_effects import in_python, refuse_changes
 from paceline.worker.world.env import keep_compiled_in
@@ -128,15 +130,16 @@ def in_words(asked: str, instead: str) -> Generator[None]:
             f"{instead}",
             kind="mismatch",
         ) from error
-    except TorchDynamoException as error:
+    except (TorchDynamoException, CppCompileError) as error:
         raise RunFailed(_refusal(error, asked, instead), kind="mismatch") from error
 
 
 def _refusal(error: BaseException, asked: str, instead: str) -> str:
-    text = str(error)
-    if "No working C++ compiler" in text or "InvalidCxxCompiler" in text:
+    if no_cxx_compiler(error):
         return f"{asked}: torch.compile needs a C++ compiler here, and there is none (g++ or clang++): install one, or {instead}"
-    return f"{asked}: torch cannot make it a graph: {said(text)}; {instead}"
+    if of_compiler(error):
+        return f"{asked}: torch's compiler fails on the graph of the model: {cause(error)}; {instead}"
+    return f"{asked}: torch cannot make it a graph: {said(str(error))}; {instead}"
 
 
 def said(text: str) -> str:
