@@ -9,11 +9,13 @@ on one rank, all make an ordinary step.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils import _pytree
 
+from paceline.base.blame import users_line
 from paceline.base.compiler_error import cause, no_cxx_compiler, of_compiler
 from paceline.base.errors import PacelineError, RunFailed
 from paceline.worker.measure.compiles import Compiles
@@ -28,7 +30,7 @@ from paceline.worker.step.single_graph import STEP, GraphBuffers, SingleGraphSte
 from paceline.worker.step.traced import State, TracedStep
 from paceline.worker.tasks.task import sentence
 from paceline.worker.transform.few_channels import FEW_CHANNELS
-from paceline.worker.transform.graph import USUALLY, Compiler, code_line
+from paceline.worker.transform.graph import USUALLY, Compiler
 from paceline.worker.transform.graph import tensors as tensors_of
 from paceline.worker.transform.side_effects import steady
 from paceline.worker.transform.small_products import SMALL_PRODUCTS
@@ -102,7 +104,7 @@ class CompiledStep(SingleGraphStep):
         except (PacelineError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            raise RunFailed(_refusal(error, self.asked), kind="mismatch") from error
+            raise RunFailed(_refusal(error, self.asked, self.parts.description.task.source), kind="mismatch") from error
 
     def _given(self, batch: Any) -> Any:
         """Copies a batch that was fetched outside into the graph's own tensors."""
@@ -151,7 +153,9 @@ class CompiledStep(SingleGraphStep):
                 with self.compiles.making():
                     self._recording = recorder.record(self._once)
             except Exception as error:
-                raise RunFailed(_refusal(error, self.asked), kind="mismatch") from error
+                raise RunFailed(
+                    _refusal(error, self.asked, self.parts.description.task.source), kind="mismatch"
+                ) from error
             self._recording.replay()
 
     def _once(self) -> None:
@@ -171,12 +175,12 @@ class CompiledStep(SingleGraphStep):
         self._compiler.close()
 
 
-def _refusal(error: BaseException, asked: str) -> str:
+def _refusal(error: BaseException, asked: str, source: Path | None) -> str:
     if no_cxx_compiler(error):
         return f"{asked}: torch needs a C++ compiler here, and there is none (g++ or clang++): install one, or use graph=eager"
     if of_compiler(error):
         return f"{asked}: torch's compiler fails on the graph of the step: {cause(error)}; use graph_of=model, or graph=eager"
     return (
-        f"{asked}: the step cannot be made one graph: {sentence(error)[:300]}{code_line(error)}: {USUALLY}; use graph_of=model, or "
-        "graph=eager"
+        f"{asked}: the step cannot be made one graph: {sentence(error)[:300]}{users_line(error, source)}: {USUALLY}; "
+        "use graph_of=model, or graph=eager"
     )
