@@ -44,7 +44,16 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-WITHOUT_A_RUN = ("--help", "run --help", "list settings", "list tasks", "list studies", "list launchers", "list schema")
+WITHOUT_A_RUN = (
+    "--help",
+    "--version",
+    "run --help",
+    "list settings",
+    "list tasks",
+    "list studies",
+    "list launchers",
+    "list schema",
+)
 ON_A_RUN = (
     "report a.run", "report a.run --json", "report a.run --html a.html --markdown a.md --latex a.tex --samples a.csv",
     "report runs/features", "report runs/features --html s.html", "runs list --in .", "runs compare a.run b.run",

@@ -10,7 +10,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from paceline.analysis.stats import interval
+from paceline.analysis.stats import interval, positive_interval
 from paceline.records.findings import Interval, Straggler
 from paceline.records.limits import GROUPS, Group, bound, lateness, mean_parts, step_shares, stragglers, training_parts
 from paceline.records.record import Record
@@ -63,7 +63,7 @@ def cell_stragglers(records: Sequence[Record]) -> tuple[Straggler, ...]:
     for key, runs in Counter((rank.rank, rank.host) for rank in ranks if rank.straggler).items():
         if 2 * runs > len(records):
             own = [rank for rank in ranks if (rank.rank, rank.host) == key]
-            last, lag = interval([rank.last for rank in own]), interval([rank.step_s for rank in own])
+            last, lag = interval([rank.last for rank in own]), positive_interval([rank.step_s for rank in own])
             late.append(Straggler(*key, last, lag, runs, len(records), own[0].of))
     return tuple(late)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from paceline.analysis.attribution import causes, cell_bound, cell_stragglers, training_means
 from paceline.analysis.metrics import TO_TARGET
-from paceline.analysis.stats import interval
+from paceline.analysis.stats import interval, positive_interval
 from paceline.records.applied import left_out, number_formats
 from paceline.records.findings import CellFinding, CellOutcome, FailedRuns, Interval, Metric
 from paceline.records.limits import mean_hidden
@@ -76,7 +76,8 @@ def finding(cell: CellRecord, metrics: Sequence[Metric]) -> CellFinding:
     figures: dict[str, Interval] = {}
     for metric in metrics:
         if each := values(cell, metric.name):
-            figures[metric.name] = interval(list(each.values()))
+            around = positive_interval if metric.kind == "ratio" else interval
+            figures[metric.name] = around(list(each.values()))
     training, bound = training_means(records), cell_bound(records)
     skipped_updates = [left_out(record.applied) for record in records]
     formats = [number_formats(record.applied) for record in records]

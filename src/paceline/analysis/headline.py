@@ -2,7 +2,8 @@
 
 Time to target decides where a target was set and some cell reached it in every run; training time where it shows nothing
 or there is no target. The fastest of the cells shown to be faster than the baseline is named, with what became of its score.
-A study of profiles has no times to choose by: there the first figure it asks about is compared.
+A study of profiles has no times to choose by: there the first figure it asks about is compared. Where the score differs between
+cells, or a setting is swept that may change it, that is said beside the speed.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from paceline.records.headline import (
     ProfilesApart,
     ProfilesDiffer,
     RankedOnly,
+    Scores,
     TooFewRuns,
 )  # fmt: skip
 from paceline.records.study import CellRecord, StudyRecord
+from paceline.spec.settings import NOT_THE_RESULT
 
 PROFILE = "profile."
 _SILENT = ("no difference shown", "too few runs")
@@ -157,6 +160,37 @@ def _main(evidence: Evidence, done: Sequence[CellFinding], metric: Metric | None
     return _fastest(faster, metric, evidence) if faster else _none_faster(against, metric)
 
 
+def _changes_result(study: StudyRecord) -> bool:
+    """Whether cells differ in a setting or a parameter of the task that may change what is learned."""
+    specs = [cell.plan.spec for cell in study.cells]
+    names = dict.fromkeys(name for spec in specs for name in spec if name not in NOT_THE_RESULT)
+    return any(spec.get(name) != specs[0].get(name) for name in names for spec in specs[1:])
+
+
+def _scores(main: Main, evidence: Evidence, done: Sequence[CellFinding]) -> Scores | None:
+    """Who sweeps a setting that changes the score must not read of speed alone; and a score that differs is always said."""
+    metric = evidence.score
+    if metric is None or not isinstance(
+        main, Fastest | NoFigure | TooFewRuns | KeepBaseline | NoDifference | RankedOnly
+    ):
+        return None
+    told = [c for c in evidence.against_baseline(metric) if c.verdict != "too few runs" and c.value is not None]
+    shown = [c for c in told if c.verdict not in _SILENT]
+    if isinstance(main, Fastest):
+        said = {choice.label for choice in (main.best, main.safe) if choice is not None}
+        shown = [c for c in shown if c.verdict == "better" and c.candidate not in said]
+    shown.sort(key=lambda c: (c.verdict != "better", -abs(c.value or 0.0)))
+    n = min((c.n for c in told), default=0)
+    if shown:
+        return Scores(metric, n, tuple(shown))
+    if isinstance(main, Fastest) or not _changes_result(evidence.study):
+        return None
+    if told:
+        return Scores(metric, n)
+    scored = sorted((c for c in done if metric.name in c.metrics), key=lambda c: c.metrics[metric.name].mean)
+    return Scores(metric, n, ends=(scored[0], scored[-1])) if len(scored) > 1 else None
+
+
 def headline(evidence: Evidence) -> Headline:
     done = [cell for cell in evidence.cells if cell.n]
     reached = evidence.target is not None and any(TO_TARGET in cell.metrics for cell in done)
@@ -168,6 +202,7 @@ def headline(evidence: Evidence) -> Headline:
     return Headline(
         main,
         silent=silent if isinstance(main, Fastest | NoFigure | TooFewRuns | KeepBaseline | NoDifference) else None,
+        scores=_scores(main, evidence, done),
         missed=tuple(missed) if reached else (),
         target_missed=not reached and evidence.target is not None and len(done) > 1,
         slow=max(clear, key=lambda row: row.ideal, default=None),

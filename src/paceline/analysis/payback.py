@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paceline.analysis.stats import interval
+from paceline.analysis.stats import interval, positive_interval
 from paceline.records.findings import MIN_RUNS, Interval, Payback, PaybackVerdict
 from paceline.records.measured import Graph
 from paceline.records.record import Record
@@ -90,9 +90,10 @@ def _row(cell: CellRecord, base: CellRecord) -> Payback | None:
     gain = interval(saved)
     verdict = _verdict(gain)
     numbered = verdict in _NUMBERED and gain.mean > 0
+    cost, step, eager_step = positive_interval(costs), positive_interval(quick), positive_interval(slow)
     reasons = (reason for one in graphs for reason in (*one.break_reasons, *one.recompile_reasons))
     return Payback(
-        cell.plan.label, base.plan.label, interval(costs), interval(quick), interval(slow), gain, verdict,
+        cell.plan.label, base.plan.label, cost, step, eager_step, gain, verdict,
         _steps(costs if paired else [statistics.fmean(costs)], saved) if numbered else None,
         statistics.fmean(record.steps or 0 for record, _ in graph.values()), _counts(graphs), tuple(dict.fromkeys(reasons)),
     )  # fmt: skip

@@ -9,7 +9,7 @@ import importlib
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.records.findings import Interval
@@ -30,6 +30,20 @@ def interval(values: Sequence[float]) -> Interval:
     std = statistics.stdev(values)
     half = std / math.sqrt(len(values)) * float(_scipy_stats().t.ppf((1 + LEVEL) / 2, len(values) - 1))
     return Interval(mean, mean - half, mean + half, len(values), tuple(values), std)
+
+
+def positive_interval(values: Sequence[float]) -> Interval:
+    """The mean of times, rates, sizes: the same t interval, of the mean's logarithm (delta method), so that it stays above
+    zero, as far below the mean as above it in ratio. The mean lies within. For small spreads it is the plain interval.
+
+    Not the interval of the mean logarithm: that is one of the geometric mean, takes no zero, and with many runs of a long
+    tail no longer holds the mean that stands beside it. Where a value is negative, it was no such quantity.
+    """
+    plain = interval(values)
+    if plain.low is None or min(values) < 0 or plain.mean <= 0:
+        return plain
+    ratio = math.exp((plain.mean - plain.low) / plain.mean)
+    return replace(plain, low=plain.mean / ratio, high=plain.mean * ratio)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import Annotated
 
 import typer
 
 from paceline.base.errors import BadInput, PacelineError
 from paceline.cli import cluster, data, doctor, profile, reading, training
-from paceline.cli.door import fail
+from paceline.cli.door import fail, say
 
 _RUN = "Examples: paceline run mnist-convnet on=1x2 epochs=1  |  paceline run my_task.py hidden=64 batch=128 --json"
 _STUDY = (
@@ -22,6 +23,24 @@ _STUDY = (
     "paceline study my_study.yaml --budget 20m"
 )
 _PROFILE = "Examples: paceline profile mnist-convnet  |  paceline profile my_task.py hidden=64 steps=20 --inference"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from paceline.commands import version
+
+        say(version.line())
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=_version, is_eager=True, help="Say the versions of Paceline, torch and Python."),
+]
+
+
+def options(version: Version = False) -> None:
+    """Options of the program itself."""
 
 
 def program() -> typer.Typer:
@@ -35,6 +54,7 @@ def program() -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    app.callback()(options)
     app.command(epilog=_RUN)(training.run)
     app.command(epilog=_STUDY)(training.study)
     app.command(epilog=_PROFILE)(profile.profile)

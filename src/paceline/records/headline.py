@@ -113,11 +113,26 @@ Main = (
 
 
 @dataclass(frozen=True, slots=True)
+class Scores:
+    """What became of the task's score where the main conclusion, which is about speed, does not say it.
+
+    `shown`: cells whose score is shown to differ from the baseline's, the furthest first. `ends`: the lowest and the highest cell,
+    where no comparison could be made. With neither, no difference is shown.
+    """
+
+    metric: Metric
+    n: int
+    shown: tuple[Comparison, ...] = ()
+    ends: tuple[CellFinding, CellFinding] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Headline:
     """`silent` is the metric that should have decided and shows nothing; `missed` are cells of which not every run reached the target."""
 
     main: Main
     silent: Metric | None = None
+    scores: Scores | None = None
     missed: tuple[CellFinding, ...] = ()
     target_missed: bool = False  # by every cell, so that training time decides
     slow: Missing | None = None  # the largest topology whose missing time has a cause

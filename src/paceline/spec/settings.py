@@ -287,6 +287,13 @@ NOT_THE_EXPERIMENT = frozenset(
     | {"probe"}  # follows from the task
 )
 
+# Settings that say where, how fast or how closely watched the same arithmetic runs: a score is the same whatever their value, up to
+# rounding. Any other one, a task's parameters too, may change what is learned.
+NOT_THE_RESULT = NOT_THE_EXPERIMENT | frozenset(Process.model_fields) | frozenset(Queue.model_fields) | {
+    "task", "seed", "accumulate", "test_batch", "workers", "update", "sharding", "bucket_mb", "bucket_view", "reshard", "table_split",
+    "kernel", "graph", "graph_of", "graph_cache", "remat", "wrap", "log_every", "target", "profile",
+}  # fmt: skip
+
 
 def names() -> list[str]:
     return list(Settings.model_fields)

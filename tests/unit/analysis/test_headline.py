@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from paceline.commands.report import findings
 from paceline.records.study import CellRecord
+from paceline.spec.settings import NOT_THE_RESULT, names
 from unit.analysis.made import SHAKE, broken, cell, claim, profiled, run, study, timed
 
 SCORES = [0.90, 0.91, 0.905, 0.902, 0.899]
@@ -42,7 +43,7 @@ def test_says_when_the_runner_up_is_as_good() -> None:
 
 def test_a_worse_score_is_said_plainly() -> None:
     text = _headline(timed("a", 20.0, accuracy=SCORES), timed("b", 10.0, accuracy=WORSE))
-    assert not text.startswith("Use b") and "test accuracy is worse: -9.98 points" in text
+    assert not text.startswith("Use b") and "but test accuracy 80.34 % against 90.32 % is worse: -9.98 points" in text
 
 
 def test_prefers_a_fast_cell_whose_score_holds() -> None:
@@ -50,6 +51,46 @@ def test_prefers_a_fast_cell_whose_score_holds() -> None:
         timed("a", 20.0, accuracy=SCORES), timed("b", 10.0, accuracy=WORSE), timed("c", 15.0, accuracy=SCORES)
     )
     assert text.startswith("Use c: trains 1.33x as fast as a") and "b is faster still" in text and "worse" in text
+
+
+def test_a_score_that_differs_is_said_where_speed_shows_nothing() -> None:
+    """A sweep of the learning rate: every cell takes as long, and one learns."""
+    a, b = timed("a", 10.0, accuracy=WORSE, spec={"lr": 0.1}), timed("b", 10.02, accuracy=SCORES, spec={"lr": 0.01})
+    text = _headline(a, b, timed("c", 10.03, accuracy=[x - 0.1 for x in WORSE], spec={"lr": 1.0}))
+    assert text.startswith("Nothing is shown: no cell differs from a in training time")
+    assert "Test accuracy of b is better: 90.32 % against 80.34 % of a, +9.98 points (95 % interval +9.76 to" in text
+    assert text.endswith("n = 5); shown to differ too: c (worse).")
+    slower = _headline(a, timed("b", 30.0, accuracy=SCORES))
+    assert slower.startswith("Keep a: b takes 3.00x") and "Test accuracy of b is better: 90.32 % against" in slower
+
+
+def test_a_better_score_than_the_fastest_has_is_said() -> None:
+    cells = [timed("a", 20.0, accuracy=WORSE), timed("b", 10.0, accuracy=WORSE), timed("c", 30.0, accuracy=SCORES)]
+    text = _headline(*cells)
+    assert text.startswith("Use b: ") and "Test accuracy of c is better: 90.32 % against 80.34 % of a" in text
+    assert "Test accuracy of" not in _headline(*cells[:2])
+
+
+def test_a_sweep_of_what_changes_the_score_says_that_none_differs() -> None:
+    silent = "No difference is shown in test accuracy (n = 5)."
+    for name in ("lr", "batch", "precision", "optimizer", "sync_every", "params"):
+        text = _headline(timed("a", 10.0, spec={name: "x"}), timed("b", 20.0, spec={name: "y"}))
+        assert text.startswith("Keep a: ") and text.endswith(silent), name
+    for name in ("on", "launcher", "threads", "graph", "accumulate", "sharding"):
+        assert silent not in _headline(timed("a", 10.0, spec={name: "x"}), timed("b", 20.0, spec={name: "y"})), name
+
+
+def test_what_cannot_change_the_score_is_a_setting() -> None:
+    assert set(names()) >= NOT_THE_RESULT - {"task", "chosen", "probe"}
+
+
+def test_scores_without_a_verdict_are_said_by_their_range() -> None:
+    """Two runs a cell, or a baseline that failed."""
+    cells = [timed(label, 10.0, n=2, accuracy=score, spec={"lr": score}) for label, score in (("a", 0.9), ("b", 0.8))]
+    between = "Test accuracy lies between 80.00 % (b) and 90.00 % (a), without a verdict."
+    assert _headline(*cells).endswith(f"a verdict needs 3). {between}")
+    failed = cell("z", [broken("no memory", spec={"lr": 3.0})])
+    assert _headline(failed, *cells).endswith(between)
 
 
 def test_time_to_target_comes_first() -> None:

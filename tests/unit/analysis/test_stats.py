@@ -23,6 +23,35 @@ def test_one_value_has_no_interval() -> None:
     assert (found.mean, found.low, found.high, found.std, found.n) == (3.0, None, None, None, 1)
 
 
+def test_positive_interval_by_hand() -> None:
+    # mean 12, half of the plain one 4.302653 * 2 / sqrt(3) = 4.96827; exp(4.96827 / 12) = 1.51289
+    found = stats.positive_interval([10.0, 12.0, 14.0])
+    assert (found.mean, found.std, found.n) == (12, 2, 3)
+    assert (found.low, found.high) == (pytest.approx(12 / 1.51289, abs=1e-4), pytest.approx(12 * 1.51289, abs=1e-4))
+
+
+@pytest.mark.parametrize(
+    "values", [[1.0, 5.0], [0.01, 3.0, 0.02], [0.0, 0.0, 9.0], [1e-9, 1e9], [1.0] * 30 + [1e6], [5e-324, 1.0, 2.0]]
+)
+def test_an_interval_of_something_positive_is_positive_and_holds_the_mean(values: list[float]) -> None:
+    found, plain = stats.positive_interval(values), stats.interval(values)
+    assert found.low is not None and found.high is not None and plain.low is not None
+    assert plain.low < 0, "the case is one in which it mattered"
+    assert 0 < found.low < found.mean < found.high < math.inf
+
+
+def test_positive_intervals_of_what_has_no_logarithm() -> None:
+    assert stats.positive_interval([3.0]) == stats.interval([3.0]), "one value has a mean and nothing else"
+    zeros = stats.positive_interval([0.0, 0.0])
+    assert (zeros.mean, zeros.low, zeros.high) == (0, 0, 0)
+    assert stats.positive_interval([-1.0, 2.0]) == stats.interval([-1.0, 2.0])
+
+
+def test_a_small_spread_has_the_plain_interval() -> None:
+    found, plain = (around([10.0, 10.1, 9.9, 10.05]) for around in (stats.positive_interval, stats.interval))
+    assert (found.low, found.high) == pytest.approx((plain.low, plain.high), rel=1e-3)
+
+
 def test_paired_difference_by_hand() -> None:
     # differences 1, 2, 3: mean 2, s = 1, t = 2 / (1 / sqrt(3)) = 3.4641, p(2 df) = 0.0742
     found = stats.paired_difference([10, 20, 30], [11, 22, 33])
@@ -67,6 +96,18 @@ def test_benjamini_hochberg_by_hand() -> None:
     assert stats.false_discovery([0.01, 0.04, 0.03, 0.02]) == pytest.approx([0.04] * 4)
     assert stats.false_discovery([0.001, 0.5]) == pytest.approx([0.002, 0.5])
     assert stats.false_discovery([]) == []
+
+
+def test_positive_intervals_cover_what_they_say() -> None:
+    """Of times with a long tail, where the plain interval is below the mean too often."""
+    rng, num = random.Random(5), {stats.interval: 0, stats.positive_interval: 0}
+    for _ in range(600):
+        drawn = [math.exp(rng.gauss(0, 0.5)) for _ in range(5)]
+        for around in num:
+            found = around(drawn)
+            assert found.low is not None and found.high is not None
+            num[around] += found.low <= math.exp(0.125) <= found.high
+    assert 0.92 <= num[stats.positive_interval] / 600 <= 0.97 and num[stats.positive_interval] > num[stats.interval]
 
 
 def test_interval_covers_what_it_says() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.records.findings import MIN_RUNS, Comparison, Interval, Metric
+from paceline.records.findings import MIN_RUNS, CellFinding, Comparison, Interval, Metric
 from paceline.records.headline import (
     Choice,
     Fastest,
@@ -16,6 +16,7 @@ from paceline.records.headline import (
     ProfilesApart,
     ProfilesDiffer,
     RankedOnly,
+    Scores,
     TooFewRuns,
 )  # fmt: skip
 from paceline.records.study_findings import StudyFindings
@@ -30,6 +31,7 @@ from paceline.report.words.figures import (
 )  # fmt: skip
 
 _TRAINING, _TO_TARGET = "time.training_s", "time.to_target_s"
+_OTHERS = 3  # more cells than these are counted
 QUICK = "Quick study: scaled down, not evidence for the full size."
 
 
@@ -44,11 +46,21 @@ def _target(study: StudyFindings) -> str:
 def _one_cell(concluded: OneCell, study: StudyFindings) -> str:
     figures, score = concluded.cell.metrics, study.score
     words = [f"{concluded.cell.label} trains in {_seconds(figures[_TRAINING])}"] if _TRAINING in figures else []
-    if score and (figure := figures.get(score.name)):
-        shown = f"{figure.mean * 100:.2f} %" if score.unit == "fraction" else f"{figure.mean:.4g}"
-        words.append(f"{score.title} {shown}")
+    if score and score.name in figures:
+        words.append(f"{score.title} {_scored(concluded.cell, score)}")
     only = "only one cell completed a run" if concluded.others else "there is one cell"
     return f"Nothing to compare: {only}. {', '.join(words)}{'.' if words else ''}".strip()
+
+
+def _scored(cell: CellFinding, score: Metric) -> str:
+    mean = cell.metrics[score.name].mean
+    return f"{mean * 100:.2f} %" if score.unit == "fraction" else f"{mean:.4g}"
+
+
+def _two_scores(compared: Comparison, score: Metric, study: StudyFindings) -> str:
+    """The candidate's own score beside the baseline's: how much is lost says little without what there was."""
+    one, other = (next(c for c in study.cells if c.label == label) for label in (compared.candidate, compared.baseline))
+    return f"{_scored(one, score)} against {_scored(other, score)}"
 
 
 def _score(choice: Choice, study: StudyFindings) -> str:
@@ -58,7 +70,7 @@ def _score(choice: Choice, study: StudyFindings) -> str:
     by = difference_in_words(compared, score, digits="+.2f")
     if compared.verdict in ("no difference shown", "too few runs"):
         return f"{compared.verdict} in {score.title}: {by}"
-    return f"{score.title} is {compared.verdict}: {by}"
+    return f"{score.title} {_two_scores(compared, score, study)} is {compared.verdict}: {by}"
 
 
 def _speed(choice: Choice, metric: Metric, study: StudyFindings) -> str:
@@ -127,6 +139,21 @@ def _profiles(concluded: ProfilesDiffer) -> str:
     return f"{text}. These are profiles: nothing is said of how fast a cell trains."
 
 
+def _scores(concluded: Scores, study: StudyFindings) -> str:
+    metric, shown = concluded.metric, concluded.shown
+    if shown:
+        most, *rest = shown
+        by = difference_in_words(most, metric, digits="+.2f")
+        others = ", ".join(f"{c.candidate} ({c.verdict})" for c in rest[:_OTHERS])
+        others += f" and {len(rest) - _OTHERS} more" if len(rest) > _OTHERS else ""
+        text = f"{capitalized(metric.title)} of {most.candidate} is {most.verdict}: {_two_scores(most, metric, study)} of {most.baseline}"
+        return f"{text}, {by}{f'; shown to differ too: {others}' if others else ''}."
+    if concluded.ends is not None:
+        (low, high), name = concluded.ends, capitalized(metric.title)
+        return f"{name} lies between {_scored(low, metric)} ({low.label}) and {_scored(high, metric)} ({high.label}), without a verdict."
+    return f"No difference is shown in {metric.title} (n = {concluded.n})."
+
+
 def _main(concluded: Main, study: StudyFindings) -> str:
     match concluded:
         case NothingCompleted(outcomes):
@@ -160,6 +187,8 @@ def headline(study: StudyFindings) -> str:
     text = _main(concluded.main, study)
     if concluded.silent is not None:
         text = f"No difference shown in {concluded.silent.title}; by training time: {lowered(text)}"
+    if concluded.scores is not None:
+        text += f" {_scores(concluded.scores, study)}"
     if concluded.missed:
         told = ", ".join(f"{c.label} ({c.reached} of {c.n} runs)" for c in concluded.missed)
         text += f" Not candidates, because not every run reached {_target(study)}: {told}."

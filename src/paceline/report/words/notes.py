@@ -23,7 +23,10 @@ def method(study: StudyFindings) -> str:
     pairing = {True: "paired by repeat (same seed, same block)", False: "unpaired (Welch)"}
     ways = " or ".join(pairing[paired] for paired in sorted({c.paired for c in study.comparisons}, reverse=True))
     sizes = "; ".join(f"{m.title} {size_in_words(m)}" for m in study.metrics if m.compared)
-    text = "Intervals are 95 % t intervals of the mean; the run is the unit, n counts completed runs, ± is the standard deviation."
+    text = (
+        "Intervals are 95 % t intervals of the mean, on the log scale for times, rates and memory; the run is the unit, n counts "
+        "completed runs, ± is the standard deviation."
+    )
     if not tested:
         return text
     return (

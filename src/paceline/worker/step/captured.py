@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from paceline.base.blame import users_line
 from paceline.base.errors import PacelineError, RunFailed
 from paceline.worker.measure.compiles import Compiles
 from paceline.worker.measure.tally import Tally
@@ -23,7 +25,7 @@ from paceline.worker.step.recording import Recorder
 from paceline.worker.step.single_graph import GraphBuffers, SingleGraphStep
 from paceline.worker.tasks.task import sentence
 from paceline.worker.tasks.tree import mapped
-from paceline.worker.transform.graph import USUALLY, code_line, tensors
+from paceline.worker.transform.graph import USUALLY, tensors
 from paceline.worker.transform.side_effects import steady
 
 
@@ -68,7 +70,7 @@ class CapturedStep(SingleGraphStep):
         except PacelineError:
             raise
         except Exception as error:
-            raise RunFailed(_refusal(error), kind="mismatch") from error
+            raise RunFailed(_refusal(error, self.parts.description.task.source), kind="mismatch") from error
 
     def run(self, batch: Any) -> None:
         """Copying a batch into the tensors of the recording is timed as a part of `data`."""
@@ -86,7 +88,7 @@ class CapturedStep(SingleGraphStep):
         return super().is_made and isinstance(self._graph, torch.cuda.CUDAGraph)
 
 
-def _refusal(error: BaseException) -> str:
+def _refusal(error: BaseException, source: Path | None) -> str:
     """The sentence for the error that broke the recording. Ending a broken recording raises another error, which would
     hide it."""
     first, inner = error, error.__context__
@@ -95,6 +97,6 @@ def _refusal(error: BaseException) -> str:
             first = inner
         inner = inner.__context__
     return (
-        f"graph=captured: the step cannot be recorded as one CUDA graph: {sentence(first)[:200]}{code_line(first)}: {USUALLY}, or waits "
-        "for the device in another way; use graph=eager, or graph=compile graph_of=model"
+        f"graph=captured: the step cannot be recorded as one CUDA graph: {sentence(first)[:200]}{users_line(first, source)}: {USUALLY}, or "
+        "waits for the device in another way; use graph=eager, or graph=compile graph_of=model"
     )

@@ -8,13 +8,14 @@ on one rank, all make an ordinary step.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch._inductor.exc import InductorError
 
+from paceline.base.blame import users_line
+from paceline.base.compiler_error import cause, no_cxx_compiler, of_compiler
 from paceline.base.errors import PacelineError, RunFailed
 from paceline.worker.measure.compiles import Compiles
 from paceline.worker.optim.graph_update import GraphUpdate
@@ -29,7 +30,7 @@ from paceline.worker.step.traced import State, TracedStep
 from paceline.worker.tasks.task import sentence
 from paceline.worker.tasks.tree import mapped
 from paceline.worker.transform.few_channels import FEW_CHANNELS
-from paceline.worker.transform.graph import USUALLY, Compiler, code_line
+from paceline.worker.transform.graph import USUALLY, Compiler
 from paceline.worker.transform.graph import tensors as tensors_of
 from paceline.worker.transform.side_effects import steady
 from paceline.worker.transform.small_products import SMALL_PRODUCTS
@@ -103,7 +104,7 @@ class CompiledStep(SingleGraphStep):
         except (PacelineError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            raise RunFailed(_refusal(error, self.asked), kind="mismatch") from error
+            raise RunFailed(_refusal(error, self.asked, self.parts.description.task.source), kind="mismatch") from error
 
     def _given(self, batch: Any) -> Any:
         """Copies a batch that was fetched outside into the graph's own tensors."""
@@ -152,7 +153,9 @@ class CompiledStep(SingleGraphStep):
                 with self.compiles.making():
                     self._recording = recorder.record(self._once)
             except Exception as error:
-                raise RunFailed(_refusal(error, self.asked), kind="mismatch") from error
+                raise RunFailed(
+                    _refusal(error, self.asked, self.parts.description.task.source), kind="mismatch"
+                ) from error
             self._recording.replay()
 
     def _once(self) -> None:
@@ -172,23 +175,12 @@ class CompiledStep(SingleGraphStep):
         self._compiler.close()
 
 
-def _refusal(error: BaseException, asked: str) -> str:
-    if "No working C++ compiler" in str(error) or "InvalidCxxCompiler" in str(error):
+def _refusal(error: BaseException, asked: str, source: Path | None) -> str:
+    if no_cxx_compiler(error):
         return f"{asked}: torch needs a C++ compiler here, and there is none (g++ or clang++): install one, or use graph=eager"
-    if isinstance(error, InductorError):
-        return f"{asked}: torch's compiler fails on the graph of the step: {_last(error)[:300]}; use graph_of=model, or graph=eager"
+    if of_compiler(error):
+        return f"{asked}: torch's compiler fails on the graph of the step: {cause(error)}; use graph_of=model, or graph=eager"
     return (
-        f"{asked}: the step cannot be made one graph: {sentence(error)[:300]}{code_line(error)}: {USUALLY}; use graph_of=model, or "
-        "graph=eager"
+        f"{asked}: the step cannot be made one graph: {sentence(error)[:300]}{users_line(error, source)}: {USUALLY}; "
+        "use graph_of=model, or graph=eager"
     )
-
-
-def _last(error: BaseException) -> str:
-    """The cause of a failed compilation: the last line of the traceback that names an error. Kernels are compiled in
-    another process, whose traceback is the text of the error raised here."""
-    text = str(error)
-    named = re.findall(r"^\s*([\w.]*(?:Error|Exception)\b.*)$", text, re.MULTILINE)
-    if len(named) > 1:
-        return named[-1]
-    compilers = re.search(r"^.*\berror: .*$", text, re.MULTILINE)  # of a C++ compiler
-    return compilers[0].strip() if compilers else sentence(error)

@@ -30,7 +30,9 @@ class ModelGraphStep:
         self._eager, self._module, self._plain, self._compiler = (
             EagerStep(parts), parts.sharding.module, parts.task_module, compiler,
         )  # fmt: skip
-        self._exported = Exported(self._module, lambda: compiles.making(graphs=1)) if compiler is None else None
+        self._source = parts.description.task.source
+        exported = Exported(self._module, lambda: compiles.making(graphs=1), self._source)
+        self._exported = exported if compiler is None else None
         self._compiled: torch.nn.Module | None = None
         self.compiles = compiles
         self.phases = self._eager.phases
@@ -54,7 +56,7 @@ class ModelGraphStep:
         return graph
 
     def __call__(self, step_input: StepInput, tally: Tally) -> None:
-        with self.compiles, in_words(f"graph={self._word}", "use graph=eager"):
+        with self.compiles, in_words(f"graph={self._word}", "use graph=eager", self._source):
             self._eager(step_input, tally)
         if self._compiled is not None and not self.compiles.graphs:
             raise RunFailed(self._nothing(), kind="mismatch")

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from paceline.base.compiler_error import cause, of_compiler
 from paceline.base.errors import PacelineError, RunFailed
 from paceline.spec.verdict import Verdict
 from paceline.worker.tasks.forms import Loss, Sums, loss_of
@@ -216,6 +217,8 @@ def sentence(error: BaseException) -> str:
     text = str(error)
     if _FROM_LOADER in text:  # torch gives the text of a whole traceback; the exception itself is its last line
         text = text.strip().splitlines()[-1]
+    elif of_compiler(error):  # of the user's own torch.compile
+        text = cause(error)
     else:
         text = f"{type(error).__name__}: {text.strip() or 'no message'}"
     # A file name that is no text ("\udcff") comes out as its escape: no encoding takes it as it is.

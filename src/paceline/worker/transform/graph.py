@@ -5,27 +5,28 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-import re
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch._dynamo
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch._dynamo.utils import counters
+from torch._inductor.exc import CppCompileError
 from torch.utils import _pytree
 
+from paceline.base.blame import users_line
 from paceline.base.cache import cache_folder
+from paceline.base.compiler_error import cause, no_cxx_compiler, of_compiler
 from paceline.base.errors import RunFailed
 from paceline.worker.tasks import tree
 from paceline.worker.transform.side_effects import in_python, refuse_changes
 from paceline.worker.world.env import keep_compiled_in
 
 Leaf = tuple[tuple[int, ...], torch.dtype] | str
-_WHERE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _GOODBYE_S = 1.0
 USUALLY = "it usually decides something in Python by a number it has just computed (an `if` on a tensor, or .item())"
 
@@ -117,9 +118,9 @@ def _hits() -> int:
 
 
 @contextlib.contextmanager
-def in_words(asked: str, instead: str) -> Generator[None]:
-    """Turns whatever torch's compiler raises into one sentence: what was asked, what went wrong, at which line, what to
-    use."""
+def in_words(asked: str, instead: str, source: Path | None = None) -> Generator[None]:
+    """Turns whatever torch's compiler raises into one sentence: what was asked, what went wrong, at which line of the
+    task in `source`, what to use."""
     try:
         yield
     except FailOnRecompileLimitHit as error:
@@ -129,35 +130,22 @@ def in_words(asked: str, instead: str) -> Generator[None]:
             f"{instead}",
             kind="mismatch",
         ) from error
-    except TorchDynamoException as error:
-        raise RunFailed(_refusal(error, asked, instead), kind="mismatch") from error
+    except (TorchDynamoException, CppCompileError) as error:
+        raise RunFailed(_refusal(error, asked, instead, source), kind="mismatch") from error
 
 
-def _refusal(error: BaseException, asked: str, instead: str) -> str:
-    text = str(error)
-    if "No working C++ compiler" in text or "InvalidCxxCompiler" in text:
+def _refusal(error: BaseException, asked: str, instead: str, source: Path | None) -> str:
+    if no_cxx_compiler(error):
         return f"{asked}: torch.compile needs a C++ compiler here, and there is none (g++ or clang++): install one, or {instead}"
-    return f"{asked}: torch cannot make it a graph: {said(text)}; {instead}"
+    if of_compiler(error):
+        return f"{asked}: torch's compiler fails on the graph of the model: {cause(error)}; {instead}"
+    return f"{asked}: torch cannot make it a graph: {_first_line(error)}{users_line(error, source)}; {instead}"
 
 
-def said(text: str) -> str:
-    """The first line of an error of torch's, and the innermost line of the user's code that it names."""
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "no message").partition(" (unhinted")[0]
-    places = _WHERE.findall(text.partition("from user code:")[2] or text)
-    lines = [place for place in places if "/torch/" not in place[0].replace("\\", "/")] or places
-    if not lines:
-        return first[:300]
-    name = lines[-1][0].replace("\\", "/").rpartition("/")[2]
-    return f"{first[:300]} ({name}, line {lines[-1][1]}, in {lines[-1][2]})"
-
-
-def code_line(error: BaseException) -> str:
-    """Where it came from, in brackets: the innermost line that is not torch's own."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        path = frame.filename.replace("\\", "/")
-        if "/torch/" not in path and not path.startswith("<"):
-            return f" ({path.rpartition('/')[2]}, line {frame.lineno}, in {frame.name})"
-    return ""
+def _first_line(error: BaseException) -> str:
+    """Of an error of torch's, which goes on for a page."""
+    lines = (line.strip() for line in str(error).splitlines() if line.strip())
+    return next(lines, "no message").partition(" (unhinted")[0][:300]
 
 
 def compiled(module: torch.nn.Module, backend: str) -> torch.nn.Module:
@@ -175,8 +163,14 @@ class Exported:
     batch dimension is dynamic where torch allows it. A batch that does not fit the graph goes to the module itself, and
     is counted."""
 
-    def __init__(self, module: torch.nn.Module, making: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
-        self.module, self._making = module, making
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        making: Callable[[], contextlib.AbstractContextManager[None]],
+        source: Path | None = None,
+    ) -> None:
+        """`source`: the task's file, to name its line where it cannot be exported."""
+        self.module, self._making, self._source = module, making, source
         self.program: torch.export.ExportedProgram | None = None
         self.num_eager = self.num_graph = 0
         self._graph: Callable[[Any], Any] | None = None
@@ -214,8 +208,8 @@ class Exported:
             graph = program.module()
         except Exception as error:
             raise RunFailed(
-                f"graph=export: torch cannot export this model as one graph: {said(str(error))}: {USUALLY}; use graph=eager or "
-                "graph=compile",
+                f"graph=export: torch cannot export this model as one graph: {_first_line(error)}{users_line(error, self._source)}: "
+                f"{USUALLY}; use graph=eager or graph=compile",
                 kind="mismatch",
             ) from error
         finally:
