@@ -19,12 +19,19 @@ from paceline.base.files import sha256
 from paceline.base.names import unknown
 from paceline.spec.tasks import BUILTIN, Param, task_file
 from paceline.spec.verdict import Verdict
+from paceline.worker.tasks import lightning_module
 from paceline.worker.tasks.task import Task, no_score, users_code, usual_forward, usual_loss, usual_score
 
 REQUIRED = ("model", "train_data", "test_data")
 OPTIONAL = ("forward", "loss", "score", "score_all", "score_of", "collate")
 # Names that a file may well use for something of its own: taken only with these parameters, and never by guess.
-CAREFUL = {"augment": ("batch", "keys"), "units": ("model",), "tensor_plan": ("model",), "optimizer": ("model", "lr")}
+CAREFUL = {
+    "augment": ("batch", "keys"),
+    "units": ("model",),
+    "tensor_plan": ("model",),
+    "optimizer": ("model", "lr"),
+    "own_rate": ("model",),
+}
 _MISSING = inspect.Parameter.empty
 
 
@@ -166,6 +173,9 @@ def _choose(module: ModuleType, path: Path, wanted: str | None) -> type[Any] | M
         for name, value in vars(module).items()
         if inspect.isclass(value) and value.__module__ == module.__name__
     }
+    modules = lightning_module.tasks(classes)
+    if wanted in modules:
+        return modules[wanted]
     if wanted:
         if wanted not in classes:
             raise BadInput(f"{path.name}: {unknown('class', wanted, classes)}")
@@ -174,7 +184,7 @@ def _choose(module: ModuleType, path: Path, wanted: str | None) -> type[Any] | M
         return classes[wanted]
     if _is_task(module):
         return module
-    tasks = [value for value in classes.values() if _is_task(value)]
+    tasks = [value for value in classes.values() if _is_task(value)] or [*modules.values()]
     if len(tasks) == 1:
         return tasks[0]
     if tasks:

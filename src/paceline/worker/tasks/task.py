@@ -42,6 +42,7 @@ class Task:
     optimizer: Callable[[torch.nn.Module, float], torch.optim.Optimizer] | None = (
         None  # (model, lr), for optimizer=task
     )
+    own_rate: Callable[[torch.nn.Module], float] | None = None  # what that asks for where nobody sets lr
     better: str | None = None
     source: Path | None = None
     couples_samples: bool = False  # it says so itself: couples = "batch"
