@@ -174,12 +174,18 @@ class Prepared:
             self.known, linear=facts.linear, capability=facts.capability, tables=facts.num_tables > 0, sparse=facts.num_sparse > 0,
             **(_of_file(facts) if self.source_sha256 is not None else {}),
         )  # fmt: skip
-        return self._resolved(own, values, known)
+        return self._resolved(own, values, known, facts.defaults)
 
-    def _resolved(self, own: Mapping[str, Any], values: Mapping[str, Any], known: Known) -> Spec:
-        return resolve(
-            self.task, own, params=values, defaults=self.defaults, known=known, source_sha256=self.source_sha256
-        )
+    def _resolved(
+        self,
+        own: Mapping[str, Any],
+        values: Mapping[str, Any],
+        known: Known,
+        own_defaults: Mapping[str, Any] | None = None,
+    ) -> Spec:
+        """`own_defaults`: the task's with these parameters, which may decide on them (the rate of its optimizer)."""
+        defaults = {**self.defaults, **(own_defaults or {})}
+        return resolve(self.task, own, params=values, defaults=defaults, known=known, source_sha256=self.source_sha256)
 
 
 def prepare(task: str, asked: Mapping[str, Any], *, warm: Warm | None = None) -> Prepared:

@@ -29,6 +29,7 @@ class Verdict(Frozen):
     uses_inputs: bool = True  # a score of the whole test set looks at the inputs too
     buffers: ModelKind = "apart"
     together_in_evaluation: bool = False
+    rows: bool = True  # outputs have rows, which ranks can gather: they are not the loss itself
     changes: tuple[str, ...] = ()
     changes_by: Literal["calls", "data"] = "data"  # calls: once a forward in training, whatever the samples are
     changes_python: bool = False  # something that is no tensor of the model, so no graph would change it

@@ -11,6 +11,7 @@ from paceline.worker.tasks.hooks import parameters_of
 
 _LOOKS, _SMALL = 1000, 0.1
 
+
 def cautions(parts: Parts) -> list[Note]:
     """The same on every rank."""
     own = [*_batch_norm(parts), *_evaluation(parts), *_draws(parts), *_ignored(parts), *_rates(parts)]

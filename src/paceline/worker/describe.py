@@ -37,8 +37,12 @@ def describe(run: RunDir) -> None:
     seed_everything(asked["seed"])
     model = build_outline(task) if asked.get("outline") else task.build_model()
     train, test = _feed(task, "train", asked["seed"]), _feed(task, "test", asked["seed"])
+    defaults = definition.defaults
+    if task.own_rate is not None:
+        with users_code(f"{task.name}: the rate of its optimizer", task.source):
+            defaults = {"lr": task.own_rate(model), **defaults}
     facts = TaskFacts(
-        params=definition.params, values=values, defaults=definition.defaults, takes_data=definition.takes_data,
+        params=definition.params, values=values, defaults=defaults, takes_data=definition.takes_data,
         train=DataFacts(train.kind, train.num), test=DataFacts(test.kind, test.num),
         num_parameters=sum(p.numel() for p in model.parameters()),
         source_sha256=source_digest(definition.source) if definition.source else None,

@@ -12,7 +12,7 @@ import torch._dynamo
 from paceline.records.events import Epoch, Mark
 from paceline.records.steady import pace
 from paceline.spec.run import Spec
-from paceline.worker import loop
+from paceline.worker import evaluations
 from paceline.worker.assemble import assemble
 from paceline.worker.loop import train
 from paceline.worker.measure import clock
@@ -40,7 +40,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, **asked: Any) -> list[Any]:
     )
     spec = Spec(task="features", threads=1, device="cpu", update="single", weight_decay=0.0, batch=32, **asked)
     parts = assemble(spec, task, load_data(spec, task, rank=0), WORLD, Stopwatch("startup"), (None, "not asked"))
-    step, evaluate = type(parts.step).__call__, loop.evaluate
+    step, evaluate = type(parts.step).__call__, evaluations.evaluate
 
     def timed(self: Any, step_input: Any, tally: Any) -> None:
         num[0] += 1
@@ -52,7 +52,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, **asked: Any) -> list[Any]:
         return evaluate(*given)
 
     monkeypatch.setattr(type(parts.step), "__call__", timed)
-    monkeypatch.setattr(loop, "evaluate", evaluated)
+    monkeypatch.setattr(evaluations, "evaluate", evaluated)
     observe: Any = SimpleNamespace(write=events.append)
     train(parts, Progress(parts, observe))
     return events

@@ -76,6 +76,13 @@ RECOMBINE: tuple[Rule, ...] = (
         "graph of the step, or on=1x1",
     ),
     Rule(
+        "coupled-loss-of-outputs",
+        lambda spec, known: _couples(known) and _over_ranks(spec) and not _verdict(known).rows,
+        "on={on}: the task's loss couples the samples of a batch, and it is computed inside the model (in training_step, or by a model "
+        "that is given its labels), so there are no outputs that ranks could gather; use on=1x1, or let forward return outputs, one row a "
+        "sample and compute the loss in loss(outputs, batch)",
+    ),
+    Rule(
         "model-in-one-piece",
         lambda spec, known: _verdict(known).buffers == "together" and _cut(spec),
         "on={on} accumulate={accumulate}: a sample's outputs depend on the samples beside it (the model, or augment, "

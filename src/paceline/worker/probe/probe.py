@@ -111,6 +111,7 @@ class _Probe:
         changes = self._changes()
         buffers = self._model(training=True)
         alone = self._model(training=False)
+        rows = bool(rows_of(subject.outputs(self.whole, training=True), 0, len(self.whole), len(self.whole)))
         terms = self._terms() if task.loss is not usual_loss else {}
         kinds = {"coupled"} if couples else {*terms.values()} or {"ratio"}
         if self.own_steps is not None:  # what is reduced is gradients, all in one way
@@ -122,7 +123,7 @@ class _Probe:
         return Verdict(
             loss=_together(kinds), terms=terms if len(terms) > 1 else {}, scores=scores, buffers=buffers,
             uses_inputs=whole and uses_inputs(subject, self.whole), together_in_evaluation=alone == "together",
-            **changes, draws=subject.drew, samples=len(self.whole), precision=str(self.dtype).removeprefix("torch.float"),
+            rows=rows, **changes, draws=subject.drew, samples=len(self.whole), precision=str(self.dtype).removeprefix("torch.float"),
         )  # fmt: skip
 
     def _model(self, *, training: bool) -> ModelKind:

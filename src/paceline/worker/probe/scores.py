@@ -16,6 +16,7 @@ from paceline.worker.tasks.forms import Form
 from paceline.worker.tasks.returned import score_forms
 
 _NUM_NOISY = 3  # variants of the outputs: a model that was never trained may answer the same to everything
+_AMOUNTS = (1.0, -2.0, 4.0)  # by which weights are disturbed where outputs cannot be
 _SEED = 2
 Row = dict[str, tuple[str | None, torch.Tensor, torch.Tensor | None]]  # name -> what was said, value or sum, count
 
@@ -61,17 +62,31 @@ def rows(subject: Subject, whole: Places, parts: Sequence[Places]) -> list[tuple
     batches = [subject.samples.batch(places) for places in (whole, *parts)]
     own = [subject.outputs(places, training=False) for places in (whole, *parts)]
     first = _row(subject, own[0], batches[0])
-    seen = [(first, _tried(subject, own[1:], batches[1:]))]
+    seen = [(first, _tried(subject, own[1:], batches[1:]) or [])]
     generator = torch.Generator().manual_seed(_SEED)
     for _ in range(_NUM_NOISY):
         noisy = _noisy(own[0], generator)
         pieces = [_cut(noisy, places, len(whole)) for places in parts]
         if any(piece is None for piece in pieces):
-            break
+            return seen + _of_other_weights(subject, whole, parts, batches)
         row = _tried(subject, [noisy], batches[:1])
         if row is not None:  # a probability, say, does not take noise
-            seen.append((row[0], _tried(subject, pieces, batches[1:])))
-    return [(row, others if others is not None else []) for row, others in seen]
+            seen.append((row[0], _tried(subject, pieces, batches[1:]) or []))
+    return seen
+
+
+def _of_other_weights(
+    subject: Subject, whole: Places, parts: Sequence[Places], batches: Sequence[Any]
+) -> list[tuple[Row, list[Row]]]:
+    """Where a score is computed inside the model, outputs have no rows to cut: other weights give other outputs."""
+    seen: list[tuple[Row, list[Row]]] = []
+    for amount in _AMOUNTS:
+        subject.disturb(amount)
+        own = [subject.outputs(places, training=False) for places in (whole, *parts)]
+        row = _tried(subject, [own[0]], batches[:1])
+        if row is not None:
+            seen.append((row[0], _tried(subject, own[1:], batches[1:]) or []))
+    return seen
 
 
 def _tried(subject: Subject, outputs: Sequence[Any], batches: Sequence[Any]) -> list[Row] | None:

@@ -49,6 +49,7 @@ HOOKS: Mapping[str, Hook] = MappingProxyType(
             Hook(name="units", ways=(("model",),), common=True),
             Hook(name="tensor_plan", ways=(("model",),), common=True),
             Hook(name="optimizer", ways=(("model", "lr"),)),
+            Hook(name="own_rate", ways=(("model",),), common=True),
             Hook(name="optimizers", ways=(("model", "lr"),)),
             Hook(name="schedule", ways=(("step", "steps"), ("optimizer", "steps"), ("optimizer", "epochs"))),
             Hook(name="step", ways=(("model", "batch", "optimizers"), ("batch", "optimizers")), common=True),

@@ -19,6 +19,7 @@ from paceline.base.files import sha256
 from paceline.base.names import unknown
 from paceline.spec.tasks import BUILTIN, Param, task_file
 from paceline.spec.verdict import Verdict
+from paceline.worker.tasks import lightning_module
 from paceline.worker.tasks.hooks import REQUIRED, hooks_of
 from paceline.worker.tasks.loss_module import with_loss_module
 from paceline.worker.tasks.task import (
@@ -151,6 +152,9 @@ def _choose(module: ModuleType, path: Path, wanted: str | None) -> type[Any] | M
         for name, value in vars(module).items()
         if inspect.isclass(value) and value.__module__ == module.__name__
     }
+    modules = lightning_module.tasks(classes)
+    if wanted in modules:
+        return modules[wanted]
     if wanted:
         if wanted not in classes:
             raise BadInput(f"{path.name}: {unknown('class', wanted, classes)}")
@@ -159,7 +163,7 @@ def _choose(module: ModuleType, path: Path, wanted: str | None) -> type[Any] | M
         return classes[wanted]
     if _is_task(module):
         return module
-    tasks = [value for value in classes.values() if _is_task(value)]
+    tasks = [value for value in classes.values() if _is_task(value)] or [*modules.values()]
     if len(tasks) == 1:
         return tasks[0]
     if tasks:

@@ -43,6 +43,7 @@ class Task:
     score_of: Callable[[dict[str, Any]], Any] | None = None  # what `score` gives, summed over the test set -> scores
     tensor_plan: Callable[[torch.nn.Module], dict[str, Any]] | None = None  # module -> style, for sharding=tensor
     optimizer: Callable[[torch.nn.Module, float], torch.optim.Optimizer] | None = None  # for optimizer=task
+    own_rate: Callable[[torch.nn.Module], float] | None = None  # what that asks for where nobody sets lr
     optimizers: Callable[[torch.nn.Module, float], Any] | None = None  # several by name, for `step`
     schedule: Callable[..., Any] | None = None  # (step, steps) -> factor, or (optimizer, steps | epochs) -> scheduler
     step: Callable[..., Any] | None = None  # ([model,] batch, optimizers) -> losses: a whole step, made by the task
