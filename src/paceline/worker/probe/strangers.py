@@ -17,9 +17,10 @@ from paceline.worker.tasks.task import Task
 
 def refuse_strangers(subject: Subject, places: Places) -> None:
     """Those that are the same objects when the loss is computed again: what it makes anew each time is no parameter."""
-    again = {id(leaf) for leaf in _leaves(subject, places)}
+    first, second = _leaves(subject, places), _leaves(subject, places)  # both are held: an id may be used again
+    again = {id(leaf) for leaf in second}
     held = {id(parameter) for parameter in subject.model.parameters()}
-    strange = [leaf for leaf in _leaves(subject, places) if id(leaf) in again and id(leaf) not in held]
+    strange = [leaf for leaf in first if id(leaf) in again and id(leaf) not in held]
     if not strange:
         return
     task, num = subject.task, sum(leaf.numel() for leaf in strange)
