@@ -218,10 +218,15 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host, warm: Warm | 
     name = f"{path}:{wanted}" if wanted else str(path)
     descriptions = TaskDescriptions(warm)
     facts = descriptions.at(name, rest, given)
-    known = Known(host, **_of_file(facts))
-    own = {"optimizer": facts.has_optimizer, "schedule": facts.has_schedule}
-    defaults = {**{setting: OWN for setting, has in own.items() if has}, **facts.defaults}
+    known, defaults = known_of_file(facts, host)
     return Prepared(name, facts.params, defaults, known, facts.source_sha256, descriptions)
+
+
+def known_of_file(facts: TaskFacts, host: Host) -> tuple[Known, dict[str, Any]]:
+    """What rules know of a user's task, and its defaults: what it builds itself is used unless something else is asked for."""
+    builds = {"optimizer": facts.has_optimizer, "schedule": facts.has_schedule}
+    defaults = {**{setting: OWN for setting, has in builds.items() if has}, **facts.defaults}
+    return Known(host, **_of_file(facts)), defaults
 
 
 def _of_file(facts: TaskFacts) -> dict[str, Any]:

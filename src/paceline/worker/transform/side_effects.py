@@ -6,7 +6,9 @@ A graph contains none of it: it would repeat the first step's values for ever, w
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
+import sys
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -16,54 +18,78 @@ import torch
 from paceline.base.errors import RunFailed
 
 _PLAIN = (bool, int, float, str)
-_MOST = 1000  # of a container that is looked into: a vocabulary is no counter
+_MOST = 1000  # numbers of a container that is looked into: a vocabulary is no counter
+_FEW, _DEEPEST = 50, 3  # objects of a container, and objects within objects
+_LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "numpy", "paceline", "transformers", "datasets", "pandas", "polars", "lightning"})
 
 
-def in_python(module: torch.nn.Module, *, host: bool) -> dict[str, Any]:
-    """The state of the random generators, and the plain numbers of modules and of their task (also inside containers),
-    by name. `host`: torch's generator on the host too. An exported graph may draw from it (dropout on a CPU); a
-    recorded CUDA graph may not."""
+def in_python(module: torch.nn.Module, *, host: bool, task: Any = None) -> dict[str, Any]:
+    """The state of the random generators, and the plain numbers of modules and of their task (also inside containers
+    and objects), by name. `host`: torch's generator on the host too. An exported graph may draw from it (dropout on a
+    CPU); a recorded CUDA graph may not. `task`: where the module does not know it."""
     keys: Any = np.random.get_state(legacy=True)
     values: dict[str, Any] = {"Python's random": random.getstate(), "numpy.random": (keys[1].tobytes(), *keys[2:])}
     if host:
         values["torch's random numbers of the host"] = torch.get_rng_state().numpy().tobytes()
+    seen: set[int] = set()
     for name, part in module.named_modules():
-        values |= _numbers(vars(part), name)
-    for function in _functions(module):
+        _add_numbers(values, vars(part), name, seen)
+    for function in _functions(task or getattr(module, "task", None)):
         owner = getattr(function, "__self__", None)
         if owner is not None and not isinstance(owner, torch.nn.Module):
-            values |= _numbers(vars(owner) if hasattr(owner, "__dict__") else {}, "the task")
-        elif (own := getattr(function, "__globals__", None)) is not None:
-            values |= _numbers(own, "the task's file")
+            _add_numbers(values, getattr(owner, "__dict__", {}), "the task", seen)
+            _add_numbers(values, vars(type(owner)), "the task", seen)
+        if (own := getattr(getattr(function, "__func__", function), "__globals__", None)) is not None:
+            _add_numbers(values, own, "the task's file", seen)
     return values
 
 
-def _functions(module: torch.nn.Module) -> Iterator[Any]:
+def _functions(task: Any) -> Iterator[Any]:
     """The task's own: not those it took from us."""
-    task: Any = getattr(module, "task", None)
-    for name in ("forward", "loss", "score"):
+    for name in ("forward", "loss", "score", "step"):
         function = getattr(task, name, None)
         if function is not None and not str(getattr(function, "__module__", "")).startswith("paceline."):
             yield function
 
 
-def _numbers(values: dict[str, Any], where: str) -> dict[str, Any]:
-    public = {key: value for key, value in values.items() if not key.startswith("__")}
-    return {
-        ".".join(filter(None, (where, key))): text
-        for key, value in public.items()
-        if (text := _text(value)) is not None
-    }
+def _add_numbers(into: dict[str, Any], values: Any, where: str, seen: set[int], depth: int = _DEEPEST) -> None:
+    """`seen`: objects that were looked into."""
+    for key, value in list(values.items()):
+        if str(key).startswith("__") or key == "training":
+            continue
+        name = ".".join(filter(None, (where, str(key))))
+        if (text := _text(value)) is not None:
+            into[name] = text
+        elif depth and id(value) not in seen and (inside := _inside(value)):
+            seen.add(id(value))
+            _add_numbers(into, inside, name, seen, depth - 1)
 
 
 def _text(value: Any) -> Any:
-    """A number as it is, a small container of numbers as its text; None for everything else."""
+    """A number as it is, a small container of numbers as its text, a generator's state; None for everything else."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, dict | list | tuple | set) and 0 < len(value) <= _MOST:
         inside = [*value.values()] if isinstance(value, dict) else [*value]
         return repr(value) if all(isinstance(item, _PLAIN) for item in inside) else None
+    if isinstance(value, torch.Generator):
+        return value.get_state().numpy().tobytes()
+    if isinstance(value, random.Random | itertools.count):
+        return value.getstate() if isinstance(value, random.Random) else repr(value)
+    if isinstance(value, np.random.Generator | np.random.RandomState):
+        return repr(value.bit_generator.state if isinstance(value, np.random.Generator) else value.get_state())
     return None
+
+
+def _inside(value: Any) -> Any:
+    """What a container, or an object or class of the user's, holds by name. A library's objects are not looked into."""
+    if isinstance(value, dict | list | tuple):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        return {str(key): item for key, item in items} if len(value) <= _FEW else {}
+    kind = value if isinstance(value, type) else type(value)
+    if str(kind.__module__).partition(".")[0] in _LIBRARIES:
+        return {}
+    return getattr(value, "__dict__", {})
 
 
 def _kept_tensors(module: torch.nn.Module) -> dict[str, tuple[torch.Tensor, int]]:
