@@ -1,7 +1,7 @@
 """Tasks on ranks, each compared with its plain loop: one start of the ranks for all of them.
 
-`python any_ranks.py FOLDER SIZE`: FOLDER holds `cases.json`, a list of [task, settings]; each rank goes through it as a run does, from the
-describe job's look and the rules to the last evaluation, and rank 0 writes what came of each case to `SIZE.jsonl`.
+`python any_ranks.py FOLDER SIZE`: FOLDER holds `cases.json`, a list of [task, settings and parameters]. Each rank goes through it as a run
+does, from the describe job's look and the rules to the last evaluation, and rank 0 writes what came of each case to `SIZE.jsonl`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch._dynamo
 import torch.distributed as dist
+from plain import plain
 
 from paceline.base.errors import BadInput, RunFailed
 from paceline.base.files import write_json
@@ -40,7 +41,6 @@ from paceline.worker.shared_data import load_data
 from paceline.worker.tasks.load import load_task
 from paceline.worker.world.join import World
 from paceline.worker.world.seed import seed_everything
-from plain import plain
 
 SEED = 7
 USUAL: dict[str, Any] = {
@@ -49,13 +49,13 @@ USUAL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def described(task: str, folder: Path) -> TaskFacts | str:
-    """Looked at once for all sizes; or why it is refused."""
-    run = RunDir(folder / hashlib.sha256(task.encode()).hexdigest()[:12])
+def described(task: str, params: dict[str, Any], folder: Path) -> TaskFacts | str:
+    """Or why it is refused."""
+    run = RunDir(folder / hashlib.sha256(f"{task} {params}".encode()).hexdigest()[:12])
     said = run.path / "refused"
     if not run.facts.exists() and not said.exists():
         run.path.mkdir(parents=True, exist_ok=True)
-        write_json(run.request, {"task": task, "params": {}, "data": None, "seed": SEED})
+        write_json(run.request, {"task": task, "params": params, "data": None, "seed": SEED})
         try:
             describe(run)
         except (BadInput, RunFailed) as error:
@@ -84,18 +84,18 @@ def trained(spec: Spec, world: World) -> tuple[Parts, Any]:
 def outcome(spec: Spec, world: World) -> dict[str, Any]:
     parts, total = trained(spec, world)
     made = parts.step.finish() if spec.graph != "eager" else None
-    said = {kind: text for kind, text in cautions(parts)}
+    said = [kind for kind, _ in cautions(parts)]
     parts.step.close()
     if world.rank:
         return {}
     weights, scores = plain(spec.task, spec)
-    got = {name: tensor for name, tensor in parts.model.state_dict().items()}
+    got = dict(parts.model.state_dict())
     assert weights.keys() == got.keys(), (weights.keys(), got.keys())
     means = {name: value for name, value in total.means().items() if not name.startswith("loss")}
     return {
         "weights": max(_apart(weights[name], got[name]) for name in weights),
         "scores": {name: [means.get(name), scores.get(name)] for name in {*means, *scores}},
-        "warnings": said, "graph": made is not None, "num": total.num,
+        "warnings": said, "graph": made is not None, "unknown": parts.task.verdict.unknown,
     }  # fmt: skip
 
 
@@ -118,8 +118,8 @@ def one_rank(rank: int, size: int, folder: Path) -> None:
         for task, settings in json.loads((folder / "cases.json").read_text()):
             torch.set_default_dtype(torch.float32)
             torch._dynamo.reset()
-            row: dict[str, Any] = {"task": task.rpartition("/")[2], "settings": settings, "size": size}
-            facts = described(task, folder)
+            row: dict[str, Any] = {"task": task.rpartition(":")[2], "settings": settings}
+            facts = described(task, {name: value for name, value in settings.items() if name not in names()}, folder)
             try:
                 if isinstance(facts, str):
                     raise BadInput(facts)

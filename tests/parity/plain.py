@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import IterableDataset, default_collate
 
@@ -13,9 +14,9 @@ from paceline.spec.run import Spec
 from paceline.worker.tasks.forms import Form
 from paceline.worker.tasks.hooks import call
 from paceline.worker.tasks.load import load_task
-from paceline.worker.tasks.order import epoch_order
-from paceline.worker.tasks.task import Task, no_score, usual_loss, usual_score
-from paceline.worker.world.seed import seed_everything
+from paceline.worker.tasks.order import epoch_order, sample_keys
+from paceline.worker.tasks.task import Task, no_score, usual_score
+from paceline.worker.world.seed import RandomStreams, seed_everything
 
 RULES: dict[str, Any] = {
     "adam": torch.optim.Adam,
@@ -36,16 +37,29 @@ def doubled(value: Any) -> Any:
 def number(value: Any) -> Any:
     """Of what a loss or a score returned, as its documented meaning is."""
     if isinstance(value, Form):
-        return value.number
+        return _quotient(value.value, value.count) if value.kind == "ratio" else value.value
     if isinstance(value, tuple | list):
-        return value[0] / value[1]
+        return _quotient(*value)
     return sum(number(part) for part in value.values()) if isinstance(value, Mapping) else value
 
 
+def _quotient(total: Any, count: Any) -> Any:
+    return total / count if isinstance(total, torch.Tensor) and total.requires_grad else float(total) / float(count)
+
+
 class Data:
-    def __init__(self, given: Any, task: Task) -> None:
-        self.given = list(given) if isinstance(given, IterableDataset) else given
+    def __init__(self, given: Any, task: Task, seed: int) -> None:
+        self.stream = given if isinstance(given, IterableDataset) else None
+        self.given, self.seed = given, seed
         self.collate = task.collate or default_collate
+        self.begin(0)
+
+    def begin(self, epoch: int) -> None:
+        """A stream draws from random numbers of the run and the epoch."""
+        if self.stream is not None:
+            (key,) = sample_keys(np.zeros(1, dtype=np.int64), seed=self.seed, epoch=epoch)
+            with RandomStreams(int(key) % 2**32):
+                self.given = list(self.stream)
 
     def __len__(self) -> int:
         return len(self.given[0]) if isinstance(self.given, tuple) else len(self.given)
@@ -63,7 +77,7 @@ def plain(path: str, spec: Spec) -> tuple[dict[str, torch.Tensor], dict[str, flo
     data = []
     for load in (task.train_data, task.test_data):
         seed_everything(spec.seed)
-        data.append(Data(load(), task))
+        data.append(Data(load(), task, spec.seed))
     train, test = data
     seed_everything(spec.seed)
     model = task.build_model().double()
@@ -84,6 +98,7 @@ def _train(task: Task, model: Any, train: Data, spec: Spec) -> None:
     done, epoch = 0, 0
     assert spec.steps is not None
     while done < spec.steps:
+        train.begin(epoch)
         order = epoch_order(len(train), seed=spec.seed, epoch=epoch, shuffle=spec.shuffle)
         for start in range(0, len(order), spec.batch):
             if done == spec.steps:
@@ -92,7 +107,10 @@ def _train(task: Task, model: Any, train: Data, spec: Spec) -> None:
                 call(task.on_step, model=model, step=done, steps=spec.steps)
             for group, rate in rates:
                 group["lr"] = rate * (task.schedule(done, spec.steps) if task.schedule is not None else 1.0)
-            batch = train.batch(order[start : start + spec.batch])
+            ids = order[start : start + spec.batch]
+            batch = train.batch(ids)
+            if task.augment is not None:
+                batch = task.augment(batch, torch.from_numpy(sample_keys(ids, seed=spec.seed, epoch=epoch)))
             if task.step is not None:
                 call(task.step, model=model, batch=batch, optimizers=several)
             else:
@@ -104,29 +122,35 @@ def _train(task: Task, model: Any, train: Data, spec: Spec) -> None:
 
 
 def _scores(task: Task, model: Any, test: Data) -> dict[str, float]:
-    """From the whole test set as one batch."""
+    """From the whole test set as one batch; a sum over samples is recorded per sample."""
     model.eval()
     if not task.evaluates:
         return {}
-    batch = test.batch(range(len(test)))
+    num = len(test)
+    found = _of_batch(task, model, test.batch(range(num)))
+    if task.score is no_score or task.score_of is not None or task.score is usual_score:
+        return {name: float(number(value)) for name, value in found.items()}
+    parts = [_of_batch(task, model, test.batch(ids)) for ids in (range(num // 3), range(num // 3, num))]
+    return {name: _per_sample(value, [part[name] for part in parts], num) for name, value in found.items()}
+
+
+def _of_batch(task: Task, model: Any, batch: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     with torch.no_grad():
         outputs = task.forward(model, batch)
-        found: dict[str, Any] = {}
         if task.score is not no_score:
             value = task.score(outputs, batch)
-            if task.score_of is not None:
-                value = task.score_of(value)
+            value = task.score_of(value) if task.score_of is not None else value
             found |= value if isinstance(value, Mapping) else {"score": value}
         if task.score_all is not None:
-            value = task.score_all(outputs, batch[-1])
+            value = task.score_all(outputs, batch["labels"] if isinstance(batch, Mapping) else batch[-1])
             found |= value if isinstance(value, Mapping) else {"score": value}
-        return {str(name): float(per_sample(item, len(test))) for name, item in found.items()}
+    return {str(name): value for name, value in found.items()}
 
 
-def per_sample(value: Any, num: int) -> Any:
-    """A total is recorded per sample."""
-    return value.value / num if isinstance(value, Form) and value.kind == "total" else number(value)
-
-
-def usual(task: Task) -> bool:
-    return task.loss is usual_loss and task.score is usual_score
+def _per_sample(value: Any, parts: list[Any], num: int) -> float:
+    if isinstance(value, Form | tuple | list):
+        is_sum = isinstance(value, Form) and value.kind == "total"
+    else:
+        is_sum = abs(float(value) - sum(map(float, parts))) < 1e-9 * max(1.0, abs(float(value)))
+    return float(number(value)) / (num if is_sum else 1)

@@ -28,11 +28,14 @@ class Verdict(Frozen):
     score_kind: ScoreKind = "mean"  # of a bare score that is not among them
     uses_inputs: bool = True  # a score of the whole test set looks at the inputs too
     buffers: ModelKind = "apart"
+    needs_two: bool = False  # samples in every part: BatchNorm over single values
     together_in_evaluation: bool = False
     rows: bool = True  # outputs have rows, which ranks can gather: they are not the loss itself
     changes: tuple[str, ...] = ()
     changes_by: Literal["calls", "data"] = "data"  # calls: once a forward in training, whatever the samples are
     changes_python: bool = False  # something that is no tensor of the model, so no graph would change it
+    counts_in_evaluation: bool = False  # numbers in Python move there too, and are put back
+    moves_in_evaluation: bool = False  # what is computed moves there too, and nothing can be put back
     draws: bool = False  # forward or loss draws random numbers
     samples: int = 0  # that were looked at
     precision: str = "64"  # bits of the numbers it was computed with

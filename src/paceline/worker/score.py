@@ -16,6 +16,7 @@ from paceline.worker.tasks.feed import Feed, batches
 from paceline.worker.tasks.order import Piece, evaluation_pieces
 from paceline.worker.tasks.task import no_loss
 from paceline.worker.transform.precision import Arithmetic
+from paceline.worker.transform.side_effects import Kept
 from paceline.worker.whole_set import WholeSet
 
 # Where the model itself has collectives, a rank that has no sample left runs this one to take part; its outputs are dropped.
@@ -42,6 +43,7 @@ def score(
     description = StepDescription(task, arithmetic, in_one_piece=True, together=together)
     was_training = model.training
     model.eval()
+    counts = Kept(model, task) if task.verdict.counts_in_evaluation else None
     asked = [piece if len(piece.ids) else _STAND_IN for piece in pieces]
     with torch.no_grad(), arithmetic.evaluation():
         for piece, batch in zip(pieces, batches(feed, asked), strict=True):
@@ -56,6 +58,8 @@ def score(
             if num:
                 tally.add(description.sums(loss, outputs, batch, num), num)
                 whole.take(piece.ids, outputs, batch)
+            if counts is not None:  # every batch is scored by the model that training left
+                counts.put_back()
     model.train(was_training)
     return tally
 

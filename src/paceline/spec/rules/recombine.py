@@ -8,6 +8,7 @@ from paceline.spec.axes.graphs import GRAPHS
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.rules.rule import Known, Rule
 from paceline.spec.run import Spec
+from paceline.spec.steps import num_steps, steps_per_epoch
 from paceline.spec.verdict import Verdict
 
 _UNKNOWN = Verdict(loss="ratio")  # of a built-in task: nothing to refuse
@@ -50,13 +51,31 @@ def _state_in_a_graph(spec: Spec, known: Known) -> bool:
 
 def recombine_words(known: Known) -> dict[str, Any]:
     verdict = _verdict(known)
-    return {"changes": ", ".join(verdict.changes[:3]), "unknown": verdict.unknown}
+    return {
+        "changes": ", ".join(verdict.changes[:3]),
+        "unknown": verdict.unknown,
+        "num_train": known.train and known.train.num,
+    }
 
 
 def _syncs(spec: Spec) -> bool:
     """BatchNorm can meet the other ranks in every forward pass."""
     ours = spec.wrap == "none" and not GRAPHS[spec.graph].is_graph and spec.remat == "none" and spec.sync_every == 1
     return ours and SHARDINGS[spec.sharding].synced_norm
+
+
+def _smallest_part(spec: Spec, num: int) -> int:
+    """Samples in the smallest part of any batch that is reached: the last of an epoch may be short."""
+    parts = spec.topology.world_size if _over_ranks(spec) and spec.buffers != "sync" else 1
+    sizes = [spec.batch] if num >= spec.batch else []
+    if num % spec.batch and num_steps(spec, num) >= steps_per_epoch(spec, num):
+        sizes.append(num % spec.batch)
+    return min(max(1, size // parts // spec.accumulate) for size in sizes)
+
+
+def _single(spec: Spec, known: Known) -> bool:
+    num = known.train.num if known.train is not None else None
+    return _verdict(known).needs_two and num is not None and _smallest_part(spec, num) < 2
 
 
 RECOMBINE: tuple[Rule, ...] = (
@@ -95,6 +114,13 @@ RECOMBINE: tuple[Rule, ...] = (
         "number of ranks; use on=1x1, or normalise with running statistics",
     ),
     Rule(
+        "evaluation-leaves-no-trace",
+        lambda spec, known: _verdict(known).moves_in_evaluation,
+        "in evaluation too, forward or loss changes what it computes with, where it cannot be put back, so scores and training "
+        "would depend on how often and in what batches the test set is scored; change it in training only (self.training), or set it "
+        "in on_step(step, steps)",
+    ),
+    Rule(
         "state-moves-once-a-step",
         _state_in_parts,
         "on={on} accumulate={accumulate}: forward or loss changes what it computes with ({changes}), so parts of a batch "
@@ -105,6 +131,12 @@ RECOMBINE: tuple[Rule, ...] = (
         _state_in_a_graph,
         "graph={graph} graph_of={graph_of}: forward or loss changes what it computes with ({changes}), and a graph would "
         "repeat the first value for ever; use graph=eager",
+    ),
+    Rule(
+        "batchnorm-has-two-samples",
+        _single,
+        "batch={batch} accumulate={accumulate} on={on} with {num_train} training samples: some part of a batch, the last of an epoch "
+        "perhaps, has a single sample, and BatchNorm needs two to normalise; choose another batch, accumulate or on",
     ),
     Rule(
         "synced-norm-in-one-piece",

@@ -15,6 +15,7 @@ class DataShape:
     """What rules need of a task's data; facts of a user's task, or what is known of a built-in one."""
 
     kind: str
+    num: int | None = None  # samples, where that is known
 
 
 @dataclass(frozen=True, slots=True)

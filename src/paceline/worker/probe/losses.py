@@ -16,6 +16,7 @@ from paceline.worker.probe.subject import Places, Subject
 from paceline.worker.tasks.forms import LOSS, Form
 from paceline.worker.tasks.returned import loss_terms
 
+SAID = ("mean", "total", "ratio")  # forms that a task can give its loss by name
 _MOST_NUMBERS = 4096  # of a parameter's gradient: every so many-th, where it has more
 
 

@@ -16,16 +16,18 @@ from paceline.base.errors import RunFailed
 from paceline.spec.verdict import LossKind, ModelKind, Verdict
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.probe.criteria import Criteria
-from paceline.worker.probe.losses import Terms, ignores, not_as_said, term_kind, terms_of
+from paceline.worker.probe.losses import SAID, Terms, ignores, not_as_said, term_kind, terms_of
 from paceline.worker.probe.samples import MOST, Samples
 from paceline.worker.probe.scores import score_kinds, uses_inputs
 from paceline.worker.probe.steps import OwnSteps
 from paceline.worker.probe.strangers import refuse_strangers
-from paceline.worker.probe.subject import Places, Subject, differ, rows_of
+from paceline.worker.probe.subject import Places, Subject, copies, differ, put_back, rows_of
 from paceline.worker.tasks.by_number import ByNumber
 from paceline.worker.tasks.feed import Feed
 from paceline.worker.tasks.forms import LOSS
-from paceline.worker.tasks.task import Task, no_score, sentence, usual_loss, usual_score
+from paceline.worker.tasks.returned import loss_terms
+from paceline.worker.tasks.task import ONE_VALUE, Task, no_loss, no_score, sentence, usual_loss, usual_score
+from paceline.worker.tasks.tree import leaves_of
 from paceline.worker.transform import precision, side_effects
 from paceline.worker.world.seed import seed_everything
 
@@ -111,8 +113,11 @@ class _Probe:
         changes = self._changes()
         buffers = self._model(training=True)
         alone = self._model(training=False)
-        rows = bool(rows_of(subject.outputs(self.whole, training=True), 0, len(self.whole), len(self.whole)))
-        terms = self._terms() if task.loss is not usual_loss else {}
+        rows = self.own_steps is not None or bool(
+            rows_of(subject.outputs(self.whole, training=True), 0, len(self.whole), len(self.whole))
+        )
+        pairs = buffers == "batchnorm" and self._needs_two()
+        terms = self._terms(checks=buffers != "together") if task.loss is not usual_loss else {}
         kinds = {"coupled"} if couples else {*terms.values()} or {"ratio"}
         if self.own_steps is not None:  # what is reduced is gradients, all in one way
             kinds, terms = kinds if len(kinds) == 1 else {"coupled"}, {}
@@ -123,7 +128,8 @@ class _Probe:
         return Verdict(
             loss=_together(kinds), terms=terms if len(terms) > 1 else {}, scores=scores, buffers=buffers,
             uses_inputs=whole and uses_inputs(subject, self.whole), together_in_evaluation=alone == "together",
-            rows=rows, **changes, draws=subject.drew, samples=len(self.whole), precision=str(self.dtype).removeprefix("torch.float"),
+            rows=rows, needs_two=pairs, **changes, draws=subject.drew, samples=len(self.whole),
+            precision=str(self.dtype).removeprefix("torch.float"),
         )  # fmt: skip
 
     def _model(self, *, training: bool) -> ModelKind:
@@ -141,39 +147,70 @@ class _Probe:
                 return "together"
         return "batchnorm" if training and normalises else "apart"
 
+    def _needs_two(self) -> bool:
+        """Whether BatchNorm finds a single value in each channel of a single sample, and has nothing to normalise."""
+        try:
+            self.subject.outputs(self.whole[:1], training=True, hold=False)
+        except ValueError as error:
+            return ONE_VALUE in str(error)
+        return False
+
     def _changes(self) -> dict[str, Any]:
         """What is different when the same batch is computed again: numbers in Python, buffers, or the loss itself."""
+        self.subject.puts_back = False
         model = self.subject.model
-        python, buffers = side_effects.in_python(model, host=False), _copies(model)
+        python, buffers = side_effects.numbers_of(model, self.task), copies(model)
         first = self._loss(self.whole)
-        numbers = [
-            name for name, value in side_effects.in_python(model, host=False).items()
-            if python.get(name) != value and "random" not in name
-        ]  # fmt: skip
+        later = side_effects.numbers_of(model, self.task)
+        numbers = [name for name in {**python, **later} if python.get(name) != later.get(name)]
         moved = [name for name, buffer in model.named_buffers() if not _same(buffers.get(name), buffer)]
         again = self._loss(self.whole)
         computes = any(differ(first[name].value, again[name].value, self.tolerance) for name in first)
         unseen = ["what the loss computes"] if computes and not numbers and not moved else []
+        by_calls = bool(moved) and not numbers and self._by_calls()
+        self.subject.puts_back = True
         return {
+            **self._in_evaluation(),
             "changes": (*numbers, *moved, *unseen),
-            "changes_by": "calls" if moved and not numbers and self._by_calls() else "data",
+            "changes_by": "calls" if by_calls else "data",
             "changes_python": bool(numbers or unseen),
         }
+
+    def _in_evaluation(self) -> dict[str, bool]:
+        """What an evaluation moves. Buffers that it moves are what the model is made for: each batch sees them as they are."""
+        if not self.task.evaluates:
+            return {}
+        model, task, found = self.subject.model, self.task, list[list[torch.Tensor]]()
+        counts = False
+
+        def look(outputs: Any, batch: Any) -> list[torch.Tensor]:
+            nonlocal counts
+            terms = {} if task.loss is no_loss else loss_terms(task.loss(outputs, batch), Verdict(), name=task.name)
+            counts |= side_effects.numbers_of(model, task) != before
+            leaves = [*leaves_of(outputs), *(form.value for form in terms.values())]
+            return [leaf.detach().clone() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+        for _ in range(2):
+            before = side_effects.numbers_of(model, task)
+            with torch.no_grad():
+                found.append(self.subject.compute(self.whole, look, training=False))
+        return {"counts_in_evaluation": counts, "moves_in_evaluation": differ(*found, self.tolerance)}
 
     def _by_calls(self) -> bool:
         """Whether buffers move alike whatever the samples are, and only in training: a power iteration, say."""
         model, ends = self.subject.model, list[dict[str, torch.Tensor]]()
-        before = _copies(model)
+        before = copies(model)
         for places in self.parts:
-            _put_back(model, before)
+            put_back(model, before)
             self._loss(places)
-            ends.append(_copies(model))
+            ends.append(copies(model))
         if self.task.evaluates:
             self.subject.outputs(self.whole, training=False)
-        kept = _copies(model)
+        kept = copies(model)
         return all(_same(ends[0][name], ends[1][name]) and _same(kept[name], ends[1][name]) for name in before)
 
-    def _terms(self) -> dict[str, LossKind]:
+    def _terms(self, *, checks: bool) -> dict[str, LossKind]:
+        """`checks`: of a model that mixes samples, which is never cut, what the task says of its loss is believed."""
         seen: list[tuple[Terms, list[Terms]]] = []
         for amount in (0.0, 0.5):
             self.subject.disturb(amount)
@@ -183,7 +220,8 @@ class _Probe:
         nums = [len(places) for places in self.parts]
         # means over samples that are weighed or left out are no means over samples, whatever these samples show
         uneven = self.criteria.weighs or ignores(self.criteria, getattr(self.feed, "tensors", ()))
-        return {name: self._kind(name, seen, nums, uneven=uneven) for name in seen[0][0]}
+        said = {} if checks else {name: term.said for name, term in seen[0][0].items() if term.said in SAID}
+        return {name: said.get(name) or self._kind(name, seen, nums, uneven=uneven) for name in seen[0][0]}  # pyright: ignore[reportReturnType]
 
     def _kind(self, name: str, seen: Sequence[tuple[Terms, list[Terms]]], nums: list[int], *, uneven: bool) -> LossKind:
         terms = [(whole[name], [part[name] for part in parts]) for whole, parts in seen]
@@ -201,16 +239,6 @@ def _together(kinds: set[str]) -> LossKind:
         return "coupled"
     (*_, word) = sorted(kinds, key=("total", "mean", "ratio").index)
     return word  # pyright: ignore[reportReturnType]
-
-
-def _copies(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
-
-
-def _put_back(model: torch.nn.Module, copies: dict[str, torch.Tensor]) -> None:
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            buffer.copy_(copies[name])
 
 
 def _same(one: torch.Tensor | None, other: torch.Tensor) -> bool:

@@ -12,6 +12,7 @@ from paceline.worker.probe.samples import Samples
 from paceline.worker.probe.still import Still
 from paceline.worker.tasks.task import Task
 from paceline.worker.tasks.tree import leaves_of
+from paceline.worker.transform import side_effects
 from paceline.worker.world.seed import random_states, seed_everything
 
 _HOST = torch.device("cpu")
@@ -20,11 +21,12 @@ Places = Sequence[int]
 
 
 class Subject:
-    """`drew`: whether anything random was asked for so far."""
+    """`drew`: whether anything random was asked for so far. `puts_back`: numbers in Python and buffers are as before after each
+    look, so that all looks are at the same model."""
 
     def __init__(self, task: Task, model: torch.nn.Module, samples: Samples) -> None:
         self.task, self.model, self.samples = task, model, samples
-        self.drew = False
+        self.drew, self.puts_back = False, True
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -48,8 +50,12 @@ class Subject:
         batch = self.samples.batch(places)
         seed_everything(_SEED)
         before = _host_states()
+        counts, buffers = side_effects.Kept(self.model, self.task), copies(self.model)
         with Still() as still:
             found = what(self.task.forward(self.model, batch) if forward else None, batch)
+        if self.puts_back:
+            counts.put_back()
+            put_back(self.model, buffers)
         self.drew |= still.drew or _host_states() != before
         return found
 
@@ -65,6 +71,18 @@ class Subject:
                 noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32).to(parameter.dtype)
                 size = parameter.detach().float().square().mean().sqrt().item() or 0.1
                 parameter.add_(noise * (amount * size))
+
+
+def copies(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+
+
+def put_back(model: torch.nn.Module, before: dict[str, torch.Tensor]) -> None:
+    """Buffers that were made since stay."""
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name in before and before[name].shape == buffer.shape:
+                buffer.copy_(before[name])
 
 
 def _host_states() -> tuple[bytes, ...]:

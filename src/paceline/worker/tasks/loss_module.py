@@ -3,7 +3,7 @@ trained and saved with the model's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -42,3 +42,18 @@ def attach(model: torch.nn.Module, loss: torch.nn.Module, task: str) -> None:
             kind="task",
         )
     model.add_module(ATTACHED, loss)
+    if isinstance(model, torch.nn.Sequential | torch.nn.ModuleList):  # these run, or give, everything they hold
+        kind = type(model)
+        model.__class__ = type(kind.__name__, (_LayersAlone, kind), {"__module__": kind.__module__})
+
+
+class _LayersAlone:
+    """A container that does not count the attached loss among its layers."""
+
+    _modules: dict[str, torch.nn.Module]
+
+    def __len__(self) -> int:
+        return len(self._modules) - 1
+
+    def __iter__(self) -> Iterator[torch.nn.Module]:
+        return (module for name, module in self._modules.items() if name != ATTACHED)

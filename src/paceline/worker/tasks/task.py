@@ -22,6 +22,7 @@ from paceline.worker.tasks.returned import bare, loss_terms, score_forms
 
 _IGNORED = -100  # torch's own sign for a target that counts for nothing
 _OPTIONAL = ("augment", "units", "tensor_plan", "schedule", "optimizers", "step", "on_step", "on_epoch")
+ONE_VALUE = "more than 1 value per channel"  # what torch's BatchNorm says of a single sample
 _FROM_LOADER = "in DataLoader worker process"
 
 
@@ -208,7 +209,7 @@ def users_code(name: str, source: Path | None) -> Generator[None]:
         text = sentence(error)
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in text:
             raise RunFailed(f"{name}: out of memory ({text[:200]})", kind="memory") from error
-        if "more than 1 value per channel" in text:
+        if ONE_VALUE in text:
             text += "; BatchNorm needs two samples on a rank: choose another batch size or number of processes"
         raise RunFailed(f"{name}: {text}{_where(error, source)}", kind="task") from error
 

@@ -10,7 +10,7 @@ import itertools
 import random
 import sys
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,28 +20,86 @@ from paceline.base.errors import RunFailed
 _PLAIN = (bool, int, float, str)
 _MOST = 1000  # numbers of a container that is looked into: a vocabulary is no counter
 _FEW, _DEEPEST = 50, 3  # objects of a container, and objects within objects
-_LIBRARIES = frozenset({*sys.stdlib_module_names, "torch", "numpy", "paceline", "transformers", "datasets", "pandas", "polars", "lightning"})
+_TORCHS = frozenset(vars(torch.nn.Module()))  # `training`, hooks, and the tables of parameters, buffers and children
+_LIBRARIES = frozenset(
+    {
+        *sys.stdlib_module_names,
+        "torch",
+        "numpy",
+        "paceline",
+        "transformers",
+        "datasets",
+        "pandas",
+        "polars",
+        "lightning",
+    }
+)
 
 
-def in_python(module: torch.nn.Module, *, host: bool, task: Any = None) -> dict[str, Any]:
-    """The state of the random generators, and the plain numbers of modules and of their task (also inside containers
-    and objects), by name. `host`: torch's generator on the host too. An exported graph may draw from it (dropout on a
-    CPU); a recorded CUDA graph may not. `task`: where the module does not know it."""
+def in_python(module: torch.nn.Module, *, host: bool) -> dict[str, Any]:
+    """What Python holds beside the tensors: the state of the random generators, and `numbers_of`. `host`: torch's
+    generator on the host too. An exported graph may draw from it (dropout on a CPU); a recorded CUDA graph may not."""
     keys: Any = np.random.get_state(legacy=True)
     values: dict[str, Any] = {"Python's random": random.getstate(), "numpy.random": (keys[1].tobytes(), *keys[2:])}
     if host:
         values["torch's random numbers of the host"] = torch.get_rng_state().numpy().tobytes()
+    return values | numbers_of(module, getattr(module, "task", None))
+
+
+def numbers_of(module: torch.nn.Module, task: Any) -> dict[str, Any]:
+    """The plain numbers of modules and of their task, also inside containers and objects, by name."""
+    return {place.name: _text(place.value) for place in _places(module, task)}
+
+
+class Kept:
+    """Those numbers as they stand now, to be put back after what must not move them: an evaluation."""
+
+    def __init__(self, module: torch.nn.Module, task: Any) -> None:
+        self._module, self._task = module, task
+        self._were = [(place, _state(place.value)) for place in _places(module, task)]
+
+    def put_back(self) -> None:
+        were = {place.name for place, _ in self._were}
+        for place in list(_places(self._module, self._task)):
+            if place.name not in were:
+                place.remove()
+        for place, state in self._were:
+            _set_state(place.value, state)
+            place.put()
+
+
+class _Place(NamedTuple):
+    """Where a number is: under `key` of a container, or in an attribute of an object or class."""
+
+    name: str
+    holder: Any
+    key: Any
+    value: Any
+
+    def put(self) -> None:
+        if isinstance(self.holder, dict | list):
+            self.holder[self.key] = self.value
+        elif getattr(self.holder, self.key, None) is not self.value:
+            setattr(self.holder, self.key, self.value)
+
+    def remove(self) -> None:
+        if isinstance(self.holder, dict | list):
+            del self.holder[self.key]
+        else:
+            delattr(self.holder, self.key)
+
+
+def _places(module: torch.nn.Module, task: Any) -> Iterator[_Place]:
     seen: set[int] = set()
     for name, part in module.named_modules():
-        _add_numbers(values, vars(part), name, seen)
-    for function in _functions(task or getattr(module, "task", None)):
+        yield from _inside(part, name, seen)
+    for function in _functions(task):
         owner = getattr(function, "__self__", None)
         if owner is not None and not isinstance(owner, torch.nn.Module):
-            _add_numbers(values, getattr(owner, "__dict__", {}), "the task", seen)
-            _add_numbers(values, vars(type(owner)), "the task", seen)
+            yield from _inside(owner, "the task", seen)
+            yield from _inside(type(owner), "the task", seen)
         if (own := getattr(getattr(function, "__func__", function), "__globals__", None)) is not None:
-            _add_numbers(values, own, "the task's file", seen)
-    return values
+            yield from _inside(own, "the task's file", seen)
 
 
 def _functions(task: Any) -> Iterator[Any]:
@@ -52,44 +110,74 @@ def _functions(task: Any) -> Iterator[Any]:
             yield function
 
 
-def _add_numbers(into: dict[str, Any], values: Any, where: str, seen: set[int], depth: int = _DEEPEST) -> None:
-    """`seen`: objects that were looked into."""
-    for key, value in list(values.items()):
-        if str(key).startswith("__") or key == "training":
+def _inside(holder: Any, where: str, seen: set[int], depth: int = _DEEPEST) -> Iterator[_Place]:
+    """`seen`: what was looked into. A library's objects are not looked into, but for the modules of a model."""
+    if id(holder) in seen:
+        return
+    seen.add(id(holder))
+    for key, value in list(_items(holder)):
+        if str(key).startswith("__") or (key in _TORCHS and isinstance(holder, torch.nn.Module)):
             continue
         name = ".".join(filter(None, (where, str(key))))
-        if (text := _text(value)) is not None:
-            into[name] = text
-        elif depth and id(value) not in seen and (inside := _inside(value)):
-            seen.add(id(value))
-            _add_numbers(into, inside, name, seen, depth - 1)
+        if _text(value) is not None:
+            # a tuple cannot be put back in part: what holds it is given it whole
+            if not isinstance(holder, tuple):
+                yield _Place(name, holder, key, value)
+        elif depth and _is_open(value):
+            yield from _inside(value, name, seen, depth - 1)
+
+
+def _items(holder: Any) -> Any:
+    if isinstance(holder, dict):
+        return holder.items()
+    return enumerate(holder) if isinstance(holder, list | tuple) else getattr(holder, "__dict__", {}).items()
+
+
+def _is_open(value: Any) -> bool:
+    if isinstance(value, dict | list | tuple):
+        return len(value) <= _FEW
+    kind = value if isinstance(value, type) else type(value)
+    return str(kind.__module__).partition(".")[0] not in _LIBRARIES
 
 
 def _text(value: Any) -> Any:
     """A number as it is, a small container of numbers as its text, a generator's state; None for everything else."""
     if isinstance(value, _PLAIN):
         return value
-    if isinstance(value, dict | list | tuple | set) and 0 < len(value) <= _MOST:
+    if isinstance(value, dict | list | tuple | set):
         inside = [*value.values()] if isinstance(value, dict) else [*value]
-        return repr(value) if all(isinstance(item, _PLAIN) for item in inside) else None
+        return repr(value) if len(value) <= _MOST and all(isinstance(item, _PLAIN) for item in inside) else None
+    if isinstance(value, itertools.count):
+        return repr(value)
+    state = _state(value)
+    return state.numpy().tobytes() if isinstance(state, torch.Tensor) else state if state is None else repr(state)
+
+
+def _state(value: Any) -> Any:
+    """What can be put back into the same object; None where there is nothing of the kind."""
+    if isinstance(value, dict | list | set):
+        return value.copy()
     if isinstance(value, torch.Generator):
-        return value.get_state().numpy().tobytes()
-    if isinstance(value, random.Random | itertools.count):
-        return value.getstate() if isinstance(value, random.Random) else repr(value)
-    if isinstance(value, np.random.Generator | np.random.RandomState):
-        return repr(value.bit_generator.state if isinstance(value, np.random.Generator) else value.get_state())
-    return None
+        return value.get_state()
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if isinstance(value, np.random.Generator):
+        return value.bit_generator.state
+    return value.get_state() if isinstance(value, np.random.RandomState) else None
 
 
-def _inside(value: Any) -> Any:
-    """What a container, or an object or class of the user's, holds by name. A library's objects are not looked into."""
-    if isinstance(value, dict | list | tuple):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        return {str(key): item for key, item in items} if len(value) <= _FEW else {}
-    kind = value if isinstance(value, type) else type(value)
-    if str(kind.__module__).partition(".")[0] in _LIBRARIES:
-        return {}
-    return getattr(value, "__dict__", {})
+def _set_state(value: Any, state: Any) -> None:
+    if isinstance(value, list):
+        value[:] = state
+    elif isinstance(value, dict | set):
+        value.clear()
+        value.update(state)
+    elif isinstance(value, torch.Generator | np.random.RandomState):
+        value.set_state(state)
+    elif isinstance(value, random.Random):
+        value.setstate(state)
+    elif isinstance(value, np.random.Generator):
+        value.bit_generator.state = state
 
 
 def _kept_tensors(module: torch.nn.Module) -> dict[str, tuple[torch.Tensor, int]]:

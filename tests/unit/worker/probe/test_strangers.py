@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch._dynamo  # the first optimizer would: it sets an environment variable, and a test must not
 
 from paceline.base.errors import RunFailed
 from paceline.spec.verdict import Verdict
