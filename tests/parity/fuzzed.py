@@ -88,7 +88,7 @@ OF_CLASSES = {
     ),
     "smooth": lambda o, t: F.cross_entropy(o, t, label_smoothing=0.1),
     "ignoring": lambda o, t: F.cross_entropy(o, t, ignore_index=2),
-    "margin": F.multi_margin_loss,
+    "margin": lambda o, t: F.multi_margin_loss(o, t, p=2),
 }
 ALL_LOSSES = {**EVERY, **OF_CLASSES}
 LOSSES = {"number": [*EVERY, None, "mean", "sum"], "class": [*EVERY, *OF_CLASSES, None, "mean"]}
