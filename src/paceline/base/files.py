@@ -109,6 +109,12 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def move(path: Path, to: Path) -> None:
+    """A file or folder, on the same disk."""
+    with _writing(to):
+        os.replace(path, to)
+
+
 def remove_tree(path: Path) -> None:
     try:
         shutil.rmtree(path)

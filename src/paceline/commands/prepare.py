@@ -20,6 +20,7 @@ from paceline.spec import settings
 from paceline.spec.axes.optimizers import OWN
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.host import COMPILERS, Host, here
+from paceline.spec.inputs import Inputs
 from paceline.spec.resolve import check_values, parameters, resolve, split
 from paceline.spec.rules.precision import NEED_FACTS
 from paceline.spec.rules.rule import DataShape, Known
@@ -236,6 +237,7 @@ def _of_file(facts: TaskFacts) -> dict[str, Any]:
         "own_optimizer": facts.has_optimizer, "own_schedule": facts.has_schedule, "own_step": facts.has_step,
         "sets_by_step": facts.sets_by_step,
         "verdict": None if facts.probe is None else Verdict.model_validate(facts.probe),
+        "inputs": None if facts.inputs is None else Inputs.model_validate(facts.inputs),
     }  # fmt: skip
 
 

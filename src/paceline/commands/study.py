@@ -29,7 +29,7 @@ from paceline.spec.resolve import check_values, parameters, split
 from paceline.spec.settings import Settings
 from paceline.spec.study import StudyFile
 from paceline.spec.tasks import BUILTIN, task_file
-from paceline.study.campaign import PlannedRun, Watcher, finished, planned_runs, run_all, submit_all
+from paceline.study.campaign import PlannedRun, Watcher, finished, planned_runs, replacing, run_all, submit_all
 from paceline.study.estimate import Outlook, outlook, repeats_for
 from paceline.study.expand import Expanded, expand
 from paceline.study.queued import pick_up
@@ -204,7 +204,9 @@ def _coming(what: Ready, *, retry: bool) -> list[PlannedRun]:
     """What is to be run, after the plan was written down and jobs left by an earlier command were picked up."""
     write_json(what.folder.plan, what.expanded.plan.model_dump(mode="json", by_alias=True))
     pick_up(what.folder.path)
-    return [planned for planned in what.all_planned_runs() if finished(planned, retry=retry) is None]
+    return [
+        replacing(planned, what.folder) for planned in what.all_planned_runs() if finished(planned, retry=retry) is None
+    ]
 
 
 def submit(what: Ready, *, retry: bool = False) -> list[int]:

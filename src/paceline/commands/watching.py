@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
@@ -10,7 +11,16 @@ from typing import TYPE_CHECKING, Self
 from paceline.commands.run import Ready as ReadyRun
 from paceline.records.layout import RunDir
 from paceline.report.live import Line
-from paceline.report.words.progress import Glimpse, Position, batch_in_words, before_study, during_study, ended, words
+from paceline.report.words.progress import (
+    Glimpse,
+    Position,
+    batch_in_words,
+    before_study,
+    during_study,
+    ended,
+    made_again,
+    words,
+)
 from paceline.spec.run import Spec
 from paceline.study.progress import peek
 
@@ -77,13 +87,14 @@ class Many(_Watcher):
     """The line of `paceline study`, and a line that stays for every finished run."""
 
     def __init__(self, console: Callable[[], Console], what: ReadyStudy, look: Outlook, *, retry: bool) -> None:
-        from paceline.study.campaign import finished
+        from paceline.study.campaign import finished, why_outdated
 
         super().__init__(console)
         self._what, self._look = what, look
         self._coming = [planned for planned in what.all_planned_runs() if finished(planned, retry=retry) is None]
         self._total = len(what.all_planned_runs())
         self._done = self._total - len(self._coming)
+        self._outdated = Counter(reason for planned in self._coming if (reason := why_outdated(planned)))
         self._walls: dict[str, list[float]] = {}
 
     def __enter__(self) -> Self:
@@ -96,6 +107,8 @@ class Many(_Watcher):
         )  # fmt: skip
         for cell in skipped:
             self._line.keep(f"  skipped {cell.label}: {cell.skipped}")
+        for reason, num in self._outdated.items():
+            self._line.keep(made_again(num, reason))
         return super().__enter__()
 
     def _left(self) -> float | None:
@@ -120,6 +133,6 @@ class Many(_Watcher):
 
     def ended(self, planned: PlannedRun, record: Record) -> None:
         self._done += 1
-        self._coming = [other for other in self._coming if other != planned]
+        self._coming = [other for other in self._coming if other.run != planned.run]
         self._walls.setdefault(planned.label, []).append(record.duration_s)
         self._line.keep(ended(self._place(planned), record))

@@ -28,7 +28,7 @@ class TaskFacts:
     test: DataFacts
     num_parameters: int
     knows_better: bool  # which way its score is good: a target needs that
-    source_sha256: str | None  # the task's file and the modules beside it
+    source_sha256: str | None  # the task's file and its modules
     layers: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     capability: tuple[int, int] | None = None  # of the GPUs torch sees here, the least; None: none
     has_tensor_plan: bool = False  # it says how its layers are cut over ranks
@@ -39,6 +39,7 @@ class TaskFacts:
     num_tables: int = 0  # nn.Embedding
     probe: dict[str, Any] | None = None  # how its loss and scores recombine (`spec/verdict.py`)
     probe_s: float = 0.0
+    inputs: dict[str, Any] | None = None  # what it depends on beside its settings (`spec/inputs.py`)
     num_sparse: int = 0  # of them, those whose gradients are sparse
 
     @property

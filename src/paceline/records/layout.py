@@ -3,6 +3,7 @@ script writes `job/began` and `job/ended` itself."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,6 +141,13 @@ class StudyDir:
     @property
     def lock(self) -> Path:
         return self.path / ".lock"
+
+    def replaced(self, run: RunDir) -> Path:
+        """Where a finished run goes that no longer stands for its cell, because what it read has changed. It is hidden: no result."""
+        kept = self.path / ".replaced" / run.path.relative_to(self.path / "cells")
+        return next(
+            path for number in itertools.count() if not (path := kept.with_name(f"{kept.name}.{number}")).exists()
+        )
 
     @property
     def trial(self) -> RunDir:

@@ -18,8 +18,11 @@ from paceline.records.profile import Profile
 from paceline.records.section import Place, Scores, Section
 from paceline.records.spent import Cost, Energy
 from paceline.records.timing import EpochRow, Evaluation, Steady, Time
+from paceline.spec.inputs import Inputs
 from paceline.spec.run import SCHEMA
 
+# In a spec, and nothing that anybody typed.
+_NOT_TYPED = frozenset({"params", "probe", "inputs", "again", "chosen"})
 # What every record has, completed or not.
 _NEEDED = frozenset({"schema", "outcome", "kind", "why", "key", "spec", "train", "test", "time", "ranks", "throughput"})
 
@@ -94,8 +97,14 @@ class Record(Section):
     @property
     def asked(self) -> dict[str, Any]:
         """Settings and the task's parameters side by side, as they are typed."""
-        settings = {name: value for name, value in self.spec.items() if name != "params"}
+        settings = {name: value for name, value in self.spec.items() if name not in _NOT_TYPED}
         return {**settings, **(self.spec.get("params") or {})}
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """What a run of a user's task depended on."""
+        found = self.spec.get("inputs")
+        return None if found is None else Inputs.model_validate(found)
 
     @property
     def run_dir(self) -> Path:

@@ -150,6 +150,7 @@ def resolve(
                 "params": dict(params),
                 "source_sha256": source_sha256,
                 "probe": known.verdict,
+                "inputs": known.inputs,
             }
         )
     except ValidationError as error:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
+from paceline.spec.inputs import Inputs
 from paceline.spec.settings import NOT_THE_EXPERIMENT, Settings
 from paceline.spec.verdict import Verdict
 
@@ -23,7 +24,7 @@ class Spec(Settings):
         default_factory=dict, description="the task's own parameters"
     )
     source_sha256: str | None = Field(
-        None, description="the user's task file and modules beside it: edited, they are another experiment"
+        None, description="the user's task file and its modules: edited, they are another experiment"
     )
 
     data_stamp: str | None = Field(
@@ -31,6 +32,13 @@ class Spec(Settings):
     )
 
     probe: Verdict | None = Field(None, description="of a user's task: how its loss and its scores recombine")
+
+    inputs: Inputs | None = Field(
+        None,
+        description="of a user's task: the files, variables and samples it depends on; changed, a finished run does not count",
+    )
+
+    again: str | None = Field(None, description="why a run that was finished is made again")
 
     chosen: dict[str, Any] | None = Field(
         None,

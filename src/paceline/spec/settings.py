@@ -283,8 +283,8 @@ class Settings(Loop, Distributed, Optim, Batching, Queue, Process):
 # Settings that say how a run is watched, not what is computed: the same experiment whatever their value.
 NOT_THE_EXPERIMENT = frozenset(
     {"timeout", "meet_within", "head", "port", "machine", "time", "account", "qos", "pack", "max_jobs", "price"}
-    | {"chosen"}  # why a setting is what it is
-    | {"probe"}  # follows from the task
+    | {"chosen", "again"}  # why a setting is what it is, why a run is made again
+    | {"probe", "inputs"}  # follow from the task; what it depends on is compared by itself
 )
 
 # Settings that say where, how fast or how closely watched the same arithmetic runs: a score is the same whatever their value, up to

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from paceline.base.files import remove_tree
+from pydantic import ValidationError
+
+from paceline.base.files import move, remove_tree
 from paceline.launch.warm import Warm
 from paceline.records.facts import TaskFacts
 from paceline.records.layout import RunDir, StudyDir
@@ -15,10 +18,13 @@ from paceline.records.outcome import TRANSIENT
 from paceline.records.record import Record, load
 from paceline.records.study import StudyPlan
 from paceline.spec.axes.launchers import LAUNCHERS
+from paceline.spec.inputs import changed
 from paceline.spec.run import Spec
 from paceline.study import queued
 from paceline.study.execute import needs_compiler, render, run_here
 from paceline.study.order import order
+
+_NAMED = 5  # of many files that changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +63,45 @@ def finished(planned: PlannedRun, *, retry: bool = False) -> Record | None:
     if not planned.run.finished:
         return None
     record = load(planned.run.path)
-    if record.key != planned.spec.key():
+    if record.key != planned.spec.key() or outdated(planned.spec, record):
         return None
     again = record.outcome == "failed" and (retry or record.kind in TRANSIENT or _more_time(record, planned.spec))
     return None if again else record
+
+
+def outdated(spec: Spec, record: Record) -> list[str]:
+    """What a finished run of this experiment depended on, and is not as it was: in a few words each."""
+    then = record.inputs
+    return [] if then is None or not _same_but_source(spec, record) else changed(then, spec.inputs)
+
+
+def _same_but_source(spec: Spec, record: Record) -> bool:
+    try:
+        made = Spec.model_validate(record.spec)
+    except ValidationError:  # by another version of Paceline
+        return False
+    return made.model_copy(update={"source_sha256": spec.source_sha256}).key() == spec.key()
+
+
+def replacing(planned: PlannedRun, folder: StudyDir) -> PlannedRun:
+    """The finished run that is outdated is put aside now, so that no report counts it; the new one says why there is one."""
+    why = why_outdated(planned)
+    if why is None:
+        return planned
+    move(planned.run.path, folder.replaced(planned.run))
+    return replace(planned, spec=planned.spec.model_copy(update={"again": f"made again, because {why}"}))
+
+
+def why_outdated(planned: PlannedRun) -> str | None:
+    """Of a finished run that no longer counts because of what it depended on."""
+    if not planned.run.finished:
+        return None
+    record = load(planned.run.path)
+    what = outdated(planned.spec, record)
+    if not what:
+        return None
+    day = f" of {datetime.fromtimestamp(record.finished_t, tz=UTC):%Y-%m-%d %H:%M} UTC" if record.finished_t else ""
+    return f"{', '.join(what[:_NAMED])}{' and more' if len(what) > _NAMED else ''} changed since the run{day}"
 
 
 def _more_time(record: Record, spec: Spec) -> bool:

@@ -14,7 +14,8 @@ _LOOKS, _SMALL = 1000, 0.1
 
 def cautions(parts: Parts) -> list[Note]:
     """The same on every rank."""
-    own = [*_batch_norm(parts), *_evaluation(parts), *_draws(parts), *_ignored(parts), *_rates(parts)]
+    again = [("again", parts.spec.again)] if parts.spec.again else []
+    own = [*again, *_batch_norm(parts), *_evaluation(parts), *_draws(parts), *_ignored(parts), *_rates(parts)]
     return [*parts.task.verdict.notes, *own]
 
 

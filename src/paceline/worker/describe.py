@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,24 +13,42 @@ from paceline.base.files import read_json, write_json
 from paceline.base.names import unknown
 from paceline.records.facts import DataFacts, TaskFacts
 from paceline.records.layout import RunDir
+from paceline.spec.inputs import source_digest
 from paceline.spec.settings import names
+from paceline.spec.tasks import task_file
 from paceline.spec.verdict import Verdict
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.optim.sparse import sparse_parameters
 from paceline.worker.probe.leak import in_common
 from paceline.worker.probe.probe import probe
+from paceline.worker.probe.reads import Reads
+from paceline.worker.same_data import look
 from paceline.worker.sharding.tables import build_outline
 from paceline.worker.tasks.feed import Feed, make_feed
-from paceline.worker.tasks.load import Definition, find, source_digest, values_for
+from paceline.worker.tasks.load import Definition, find, values_for
 from paceline.worker.tasks.task import Task, users_code, usual_loss, usual_score
 from paceline.worker.world.seed import seed_everything
 
+_KEPT = 16  # samples of a Dataset whose digests are kept in the spec
 _MOST_PARAMETERS = 1 << 26  # of a model whose tables will be cut over ranks: a larger one is not built here
 
 
 def describe(run: RunDir) -> None:
     """Parameters, sizes, defaults, layers, the GPUs. Writes facts.json."""
     asked: dict[str, Any] = read_json(run.request)
+    own = task_file(asked["task"])
+    source = Path(own[0]).resolve() if own else None
+    with Reads(source, run.path) as reads:
+        facts, looks = _described(asked)
+    if source is not None:
+        inputs = reads.inputs().model_copy(update={"samples": looks, "seed": asked["seed"]})
+        digest = source_digest(inputs.modules, source)
+        facts = replace(facts, source_sha256=digest, inputs=inputs.model_dump(mode="json"))
+    write_json(run.facts, facts.plain())
+
+
+def _described(asked: dict[str, Any]) -> tuple[TaskFacts, dict[str, Any]]:
+    """And some digests of the samples of each split, of a user's task."""
     seed_everything(asked["seed"])  # before the import and before each of its functions, as in the ranks
     definition = find(asked["task"])
     values = _checked(definition, asked)
@@ -45,17 +64,19 @@ def describe(run: RunDir) -> None:
         params=definition.params, values=values, defaults=defaults, takes_data=definition.takes_data,
         train=DataFacts(train.kind, train.num), test=DataFacts(test.kind, test.num),
         num_parameters=sum(p.numel() for p in model.parameters()),
-        source_sha256=source_digest(definition.source) if definition.source else None,
-        knows_better=task.better is not None or task.score is usual_score, layers=_layers(model), capability=_capability(),
+        source_sha256=None, knows_better=task.better is not None or task.score is usual_score,
+        layers=_layers(model), capability=_capability(),
         has_tensor_plan=task.tensor_plan is not None, has_optimizer=task.optimizer is not None or task.optimizers is not None,
         has_schedule=task.schedule is not None, has_step=task.step is not None,
         sets_by_step=task.on_step is not None or task.on_epoch is not None, num_sparse=len(sparse_parameters(model)),
         num_tables=sum(isinstance(module, torch.nn.Embedding) for module in model.modules()),
     )  # fmt: skip
+    looks: dict[str, Any] = {}
     if definition.source is not None:  # the last of all: it leaves the model as it may be
         facts = _probed(facts, task, train, None if asked.get("outline") else model, asked["seed"])
         facts = _compared(facts, train, test)
-    write_json(run.facts, facts.plain())
+        looks = {name: (feed.num, look(feed).samples[:_KEPT]) for name, feed in (("train", train), ("test", test))}
+    return facts, looks
 
 
 def _checked(definition: Definition, asked: dict[str, Any]) -> dict[str, Any]:

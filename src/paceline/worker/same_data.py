@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from paceline.base.errors import RunFailed
+from paceline.spec.inputs import SAYS_NOTHING, differ
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.tasks.content import UNKNOWN, digest, parts_of, readable, row_bytes
 from paceline.worker.tasks.feed import DatasetFeed, Feed, MappedFeed, TensorFeed
@@ -22,7 +23,6 @@ _WHOLE_BYTES = 1 << 23  # of tensors: as many bytes of a set, or of rows from al
 _MOST_ROWS = 256  # of a mapped file, which may have to be read from a disk
 _MOST_SAMPLES = 64  # of a Dataset
 _BUDGET_S = 0.3  # for them; one sample is always looked at
-_SAYS_NOTHING = ""  # in place of a part that is different each time, or of an unknown type
 _HOST = torch.device("cpu")
 
 
@@ -34,11 +34,7 @@ class Look:
 
     def differs(self, other: Look) -> bool:
         """As far as both looked; one may have had less time."""
-        return any(
-            len(mine) != len(theirs)
-            or any(a != b and _SAYS_NOTHING not in (a, b) for a, b in zip(mine, theirs, strict=True))
-            for mine, theirs in zip(self.samples, other.samples, strict=False)
-        )
+        return differ(self.samples, other.samples)
 
 
 def look(feed: Feed) -> Look:
@@ -53,7 +49,7 @@ def look(feed: Feed) -> Look:
 
 def _of_tensor(tensor: torch.Tensor, *, mapped: bool) -> str:
     if not readable(tensor):
-        return _SAYS_NOTHING
+        return SAYS_NOTHING
     num = max(1, _WHOLE_BYTES // max(1, row_bytes((tensor,))))
     num = min(num, _MOST_ROWS) if mapped else num
     if len(tensor) > num:
@@ -80,12 +76,12 @@ def _of_dataset(feed: DatasetFeed) -> list[list[str]]:
     unsteady = {index for index, (a, b) in enumerate(zip(found[0], again, strict=False)) if a != b}
     if len(again) != len(found[0]):
         return []
-    return [[_SAYS_NOTHING if index in unsteady else part for index, part in enumerate(parts)] for parts in found]
+    return [[SAYS_NOTHING if index in unsteady else part for index, part in enumerate(parts)] for parts in found]
 
 
 def _digests(feed: DatasetFeed, place: int) -> list[str]:
     seed_everything(0)  # what a sample draws from the global streams is the same on every rank
-    return [_SAYS_NOTHING if part == UNKNOWN else part.hex() for part in parts_of(feed.dataset[place])]
+    return [SAYS_NOTHING if part == UNKNOWN else part.hex() for part in parts_of(feed.dataset[place])]
 
 
 def same_samples(looks: dict[str, Look] | None, world: World, *, name: str) -> None:

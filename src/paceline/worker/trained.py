@@ -12,6 +12,7 @@ from paceline.base.errors import BadInput
 from paceline.base.files import read_json
 from paceline.records.layout import RunDir
 from paceline.records.record import load
+from paceline.spec.inputs import changed, changed_modules
 from paceline.spec.run import Spec
 from paceline.worker.measure.tally import Tally
 from paceline.worker.resilience.weights import restore
@@ -30,25 +31,39 @@ class Trained:
     spec: Spec
     task_module: TaskModule
     device: torch.device
+    changed_source: bool = False
 
     @property
     def model(self) -> torch.nn.Module:
         return self.task_module.model
 
     def evaluate(self) -> Tally:
-        """The run's own test set, each sample once, in this process."""
+        """The run's own test set, each sample once, in this process; refused where the files it is read from have changed."""
+        what = [] if self.spec.inputs is None or self.changed_source else changed(self.spec.inputs)
+        if what:
+            raise BadInput(
+                f"{', '.join(what)} changed since the run, so its test set may be another one: train again, or load with "
+                "changed_source=True"
+            )
         feed = load_split(self.spec, self.task_module.task, "test", self.device)
         arithmetic = Arithmetic(self.spec, self.device, None)
         return score_all(self.task_module, feed, arithmetic, batch=self.spec.test_batch)
 
 
-def load_trained(run_dir: str | PathLike[str], device: str = "cpu") -> Trained:
+def load_trained(run_dir: str | PathLike[str], device: str = "cpu", *, changed_source: bool = False) -> Trained:
+    """`changed_source`: load the weights into what the task's files are now, whatever they were."""
     run = RunDir(Path(run_dir))
     if not run.weights.exists():
         raise BadInput(f"{run.path}: no trained weights in it (a run that completed leaves {run.weights.name})")
     if not run.finished or not load(run.path).completed:
         raise BadInput(f"{run.path}: the run did not complete, so its weights are no result")
     spec = Spec.model_validate(read_json(run.spec))
+    what = [] if spec.inputs is None or changed_source else changed_modules(spec.inputs)
+    if what:
+        raise BadInput(
+            f"{run.path}: {', '.join(what)} changed since this run, so its weights would go into another model: put the source back, train "
+            "again, or load with changed_source=True"
+        )
     with kept(torch.device("cpu")):
         seed_everything(spec.seed)
         task = load_task(spec.task, spec.params, spec.data, spec.probe)
@@ -56,4 +71,4 @@ def load_trained(run_dir: str | PathLike[str], device: str = "cpu") -> Trained:
         model = task.build_model().to(dtype(spec))
     restore(model, run.weights)
     place = torch.device(device)
-    return Trained(spec, TaskModule(model.to(place).eval(), task, entrance(spec, place)), place)
+    return Trained(spec, TaskModule(model.to(place).eval(), task, entrance(spec, place)), place, changed_source)

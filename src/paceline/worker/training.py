@@ -13,6 +13,7 @@ from paceline.records.layout import RunDir
 from paceline.records.split import STARTUP, worked
 from paceline.spec.axes.graphs import GRAPHS
 from paceline.spec.axes.shardings import SHARDINGS
+from paceline.spec.inputs import changed_here
 from paceline.spec.rules.sharding import nbytes
 from paceline.spec.run import Spec
 from paceline.worker.applied import check, check_steps, read_back
@@ -33,7 +34,7 @@ from paceline.worker.resilience.weights import fingerprint, save
 from paceline.worker.sharding.sharding import num_parameters
 from paceline.worker.shared_data import SharedFeed, load_data
 from paceline.worker.tasks.feed import TensorFeed
-from paceline.worker.tasks.load import load_task, source_digest
+from paceline.worker.tasks.load import load_task
 from paceline.worker.tasks.task import Task, better_of
 from paceline.worker.transform.remat import nothing_recomputed
 from paceline.worker.world.amx import avoid_broken_amx
@@ -198,8 +199,8 @@ def _data_shared(parts: Parts) -> bool:
 
 def same_source(task: Task, spec: Spec) -> None:
     """A file edited while a study runs would train something else under the old name."""
-    if task.source is not None and source_digest(task.source) != spec.source_sha256:
+    if spec.inputs is not None and (what := changed_here(spec.inputs)):
         raise RunFailed(
-            f"{task.name}: the file, or a module beside it, was changed after this run was planned; give the command again",
+            f"{task.name}: {', '.join(what)} was changed after this run was planned; give the command again",
             kind="mismatch",
         )

@@ -76,6 +76,10 @@ def before_study(name: str, *, total: int, done: int, skipped: int, left_s: floa
     return f"{name}: {total} runs{resumed}, {skipped} cells skipped; {about}"
 
 
+def made_again(num: int, reason: str) -> str:
+    return f"  {num} finished {'run is' if num == 1 else 'runs are'} made again: {reason}"
+
+
 def during_study(place: Position, run: str, *, left_s: float | None) -> str:
     soon = f", about {duration(max(0.0, left_s))} left" if left_s is not None else ""
     return f"{place.done}/{place.total}{soon} | {place.label} repeat {place.repeat + 1}: {run}"

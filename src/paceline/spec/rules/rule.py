@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paceline.spec.host import Host
+from paceline.spec.inputs import Inputs
 from paceline.spec.run import Spec
 from paceline.spec.verdict import Verdict
 
@@ -37,6 +38,7 @@ class Known:
     own_schedule: bool | None = None  # it defines schedule(...)
     own_step: bool | None = None  # it defines step(model, batch, optimizers)
     sets_by_step: bool | None = None  # it defines on_step or on_epoch
+    inputs: Inputs | None = None  # what it depends on beside its settings; no rule asks for it, the spec holds it
 
 
 @dataclass(frozen=True, slots=True)

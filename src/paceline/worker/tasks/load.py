@@ -15,7 +15,6 @@ from types import ModuleType
 from typing import Any
 
 from paceline.base.errors import BadInput, RunFailed
-from paceline.base.files import sha256
 from paceline.base.names import unknown
 from paceline.spec.tasks import BUILTIN, Param, task_file
 from paceline.spec.verdict import Verdict
@@ -185,26 +184,6 @@ def find(task: str) -> Definition:
     path = Path(name).resolve()
     module = _import(path)
     return _define(_choose(module, path, wanted or None), path.name, path)
-
-
-def source_digest(source: Path) -> str:
-    """The task's file and every module beside it that it imported: editing any of them makes another experiment."""
-    home, elsewhere = (
-        source.parent,
-        (Path(sys.prefix), Path(__file__).parents[2]),
-    )  # installed packages, and Paceline itself
-    files = {
-        Path(file).resolve() for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))
-    }
-    own = [
-        file
-        for file in files
-        if file.is_relative_to(home) and not any(map(file.is_relative_to, elsewhere)) and file.is_file()
-    ]
-    digest = hashlib.sha256()
-    for file in sorted({source, *own}):
-        digest.update(f"{file.relative_to(home)} {sha256(file)}\n".encode())
-    return digest.hexdigest()
 
 
 def values_for(params: tuple[Param, ...], raw: Mapping[str, Any]) -> dict[str, Any]:
