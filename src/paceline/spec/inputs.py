@@ -3,18 +3,16 @@ a look at its samples. A finished run stands for its experiment as long as all o
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from paceline.base.environment import variables
 from paceline.base.files import sha256
 from paceline.spec.values import Frozen
 
 _MOST_HASHED = 1 << 26  # bytes: the content of a larger file is not read for this; its size and its time are compared
-_STANDS_S = 5.0  # a folder of many files is not listed again for every finished run of a study
 _NOT_DATA = (".lock", ".pyc", ".tmp")
 
 
@@ -39,14 +37,18 @@ class Inputs(Frozen):
     seed: int = 0
 
 
-def changed(then: Inputs, now: Inputs | None = None, environ: Mapping[str, str] | None = None) -> list[str]:
-    """What is not as it was, in a few words each. `now`: what a later look at the same task has found."""
-    values = os.environ if environ is None else environ
-    found = [*_changed_files(then.modules), *_changed_files(then.files)]
-    found += [f"files in {name}" for name, digest in then.folders.items() if folder_digest(Path(name)) != digest]
-    found += [
-        f"the variable {name}" for name, digest in then.variables.items() if variable_digest(values.get(name)) != digest
-    ]
+def changed(then: Inputs, now: Inputs | None = None) -> list[str]:
+    """What is not as it was, in a few words each. `now`: what a look at the same task has found just now. What that did not come
+    across is looked up."""
+    now = now or Inputs()
+    values = variables()
+    found = [*_changed_files(then.modules, now.modules), *_changed_files(then.files, now.files)]
+    for name, digest in then.folders.items():
+        if (now.folders.get(name) or folder_digest(Path(name))) != digest:
+            found.append(f"files in {name}")
+    for name, digest in then.variables.items():
+        if (now.variables[name] if name in now.variables else variable_digest(values.get(name))) != digest:
+            found.append(f"the variable {name}")
     return found or _changed_samples(then, now)
 
 
@@ -60,18 +62,21 @@ def changed_here(then: Inputs) -> list[str]:
     return [*_changed_files(then.modules), *_changed_files(own)]
 
 
-def _changed_files(stamps: Mapping[str, Stamp]) -> Iterator[str]:
-    for name, stamp in stamps.items():
+def _changed_files(then: Mapping[str, Stamp], now: Mapping[str, Stamp] | None = None) -> Iterator[str]:
+    for name, stamp in then.items():
         path = Path(name)
-        if not path.is_file():
+        if now and name in now:
+            if not _same(stamp, now[name]):
+                yield path.name
+        elif not path.is_file():
             yield f"{path.name} is gone" if not path.exists() else path.name
         elif not same_file(path, stamp):
             yield path.name
 
 
-def _changed_samples(then: Inputs, now: Inputs | None) -> list[str]:
+def _changed_samples(then: Inputs, now: Inputs) -> list[str]:
     """Where no file says so: data that comes from elsewhere, or is made."""
-    if now is None or now.seed != then.seed:
+    if now.seed != then.seed:
         return []
     return [
         f"what {split}_data() gives"
@@ -107,24 +112,24 @@ def stamp_of(path: Path, *, most: int = _MOST_HASHED) -> Stamp:
     return Stamp(size=status.st_size, mtime_ns=status.st_mtime_ns, content=content)
 
 
-def same_file(path: Path, stamp: Stamp) -> bool:
+def _same(one: Stamp, other: Stamp) -> bool:
     """A file that was written again with the same content is the same."""
+    if one.size != other.size or one.mtime_ns == other.mtime_ns:
+        return one.size == other.size
+    return one.content is not None and one.content == other.content
+
+
+def same_file(path: Path, stamp: Stamp) -> bool:
     status = path.stat()
-    if (status.st_size, status.st_mtime_ns) == (stamp.size, stamp.mtime_ns):
-        return True
-    return status.st_size == stamp.size and stamp.content is not None and stamp_of(path).content == stamp.content
+    now = Stamp(size=status.st_size, mtime_ns=status.st_mtime_ns)
+    return _same(stamp, now) or (stamp.size == now.size and _same(stamp, stamp_of(path)))
 
 
 def folder_digest(path: Path) -> str | None:
     """Names, sizes and times of its files, and names of its folders; None where there is none. What is hidden, and what only marks that
     somebody is at work, is left out."""
-    return _folder_digest(str(path), int(time.monotonic() / _STANDS_S))
-
-
-@functools.lru_cache(maxsize=1024)
-def _folder_digest(name: str, _: int) -> str | None:
     try:
-        entries = [entry for entry in os.scandir(name) if entry.name[0] != "." and not entry.name.endswith(_NOT_DATA)]
+        entries = [entry for entry in os.scandir(path) if entry.name[0] != "." and not entry.name.endswith(_NOT_DATA)]
         rows = [
             (entry.name, *(() if entry.is_dir() else (entry.stat().st_size, entry.stat().st_mtime_ns)))
             for entry in entries

@@ -37,13 +37,17 @@ def describe(run: RunDir) -> None:
     """Parameters, sizes, defaults, layers, the GPUs. Writes facts.json."""
     asked: dict[str, Any] = read_json(run.request)
     own = task_file(asked["task"])
-    source = Path(own[0]).resolve() if own else None
-    with Reads(source, run.path) as reads:
-        facts, looks = _described(asked)
-    if source is not None:
+    if own is None:
+        facts, _ = _described(asked)
+    else:
+        source = Path(own[0]).resolve()
+        data = asked["data"] and Path(asked["data"]).expanduser()
+        with Reads(source, run.path, data=data) as reads:
+            facts, looks = _described(asked)
         inputs = reads.inputs().model_copy(update={"samples": looks, "seed": asked["seed"]})
-        digest = source_digest(inputs.modules, source)
-        facts = replace(facts, source_sha256=digest, inputs=inputs.model_dump(mode="json"))
+        facts = replace(
+            facts, source_sha256=source_digest(inputs.modules, source), inputs=inputs.model_dump(mode="json")
+        )
     write_json(run.facts, facts.plain())
 
 

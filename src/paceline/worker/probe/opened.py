@@ -6,8 +6,9 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-import time
 from pathlib import Path
+
+from paceline.worker.measure.clock import wall
 
 _OPEN, _CLOSE_WRITE, _ONLYDIR, _OVERFLOW = 0x20, 0x8, 0x01000000, 0x4000
 _NONBLOCK, _CLOEXEC = 0x800, 0x80000
@@ -24,7 +25,7 @@ class Opened:
         start = getattr(self._library, "inotify_init1", None)  # Linux
         self._handle = -1 if start is None else start(_NONBLOCK | _CLOEXEC)
         self._folders: dict[int, str] = {}
-        self._began_ns = time.time_ns()
+        self._began_ns = int(wall() * 1e9)
 
     def watch(self, root: Path) -> None:
         """This folder and those in it, as far as they are few."""
@@ -39,7 +40,7 @@ class Opened:
                 self._folders[number] = str(folder)
                 queue += sorted(_folders_in(folder))[:_MOST_FOLDERS]
 
-    def names(self) -> set[str]:
+    def end(self) -> set[str]:
         """Files that were opened by anybody, and were not written meanwhile: those are somebody's results."""
         opened, written = set[str](), set[str]()
         while self._handle >= 0 and (block := self._read()):
@@ -51,6 +52,8 @@ class Opened:
                 if name and number in self._folders and not mask & _OVERFLOW:
                     path = os.path.join(self._folders[number], os.fsdecode(name))
                     (written if mask & _CLOSE_WRITE else opened).add(path)
+        if self._handle >= 0:
+            os.close(self._handle)
         return {name for name in opened - written if self._is_older(name)}
 
     def _is_older(self, name: str) -> bool:

@@ -194,7 +194,7 @@ class _Probe:
             before = side_effects.numbers_of(model, task)
             with torch.no_grad():
                 found.append(self.subject.compute(self.whole, look, training=False))
-        return {"counts_in_evaluation": counts, "moves_in_evaluation": differ(*found, self.tolerance)}
+        return {"counts_in_evaluation": counts, "moves_in_evaluation": differ(found[0], found[1], self.tolerance)}
 
     def _by_calls(self) -> bool:
         """Whether buffers move alike whatever the samples are, and only in training: a power iteration, say."""

@@ -7,38 +7,46 @@ import os
 import site
 import sys
 import sysconfig
-import tempfile
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from paceline.spec.inputs import Inputs, Stamp, folder_digest, stamp_of, variable_digest
 from paceline.worker.probe.opened import Opened
+from paceline.worker.world.env import overheard, variables
 
 _MANY = 32  # files of one folder, which then counts as a whole
 _MOST_STAMPED = 1 << 28  # bytes that are read for it in one look
 _SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr/share", "/run")
-_COMPILER = "torchinductor_"  # torch's compiler keeps what it makes in such a folder
+_COMPILER = f"{os.sep}torchinductor_"  # torch's compiler keeps what it makes in such a folder
 _WRITES = os.O_WRONLY | os.O_RDWR
+# Another value in every shell, or set for each process by whoever starts it: they say where a task runs.
+_OF_THE_PROCESS = frozenset(
+    {"_", "PWD", "OLDPWD", "SHLVL", "COLUMNS", "LINES", "PATH", "PYTHONSAFEPATH", "PYTHONHASHSEED", "OMP_NUM_THREADS"}
+    | {"MKL_NUM_THREADS", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+)
+_OURS = "PACELINE_"
 
 
 class Reads:
     """Everything that is read inside `with`. An audit hook stays for ever, so this is for a process that ends."""
 
-    def __init__(self, source: Path | None, *own: Path) -> None:
-        """`source`: the task's file. `own`: folders in which others than the task read and write."""
-        self._source = source
-        self._files, self._folders, self._variables = dict[str, None](), dict[str, None](), dict[str, None]()
-        self._written: set[str] = set()
+    def __init__(self, source: Path, *own: Path, data: Path | None = None) -> None:
+        """`source`: the task's file. `own`: folders in which others than the task read and write. `data`: where it may find its data."""
+        self._source, self._data = source, data
+        self._files, self._folders, self._written, self._variables = set[str](), set[str](), set[str](), set[str]()
         self._installed = tuple(str(path) for path in (*installed(), *own))
         self._looks, self._opened, self._before = False, Opened(), set(sys.modules)
+        self._open = ExitStack()
 
     def __enter__(self) -> Self:
         self._looks = True
         sys.addaudithook(self._heard)
-        self._listen_to_variables()
-        for folder in {Path.cwd(), self._source.parent} if self._source is not None else ():
+        # Of the task's code, and not of a library it uses: those ask for many, which change nothing that is computed.
+        self._variables = self._open.enter_context(overheard(self.is_own))
+        for folder in {Path.cwd(), self._source.parent, *([self._data] if self._data else [])}:
             self._opened.watch(folder)
         return self
 
@@ -46,6 +54,8 @@ class Reads:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._looks = False
+        self._open.close()
+        self._files |= self._opened.end()
 
     def _heard(self, event: str, args: tuple[Any, ...]) -> None:
         if not self._looks or event not in ("open", "os.listdir", "os.scandir", "sqlite3.connect"):
@@ -55,32 +65,14 @@ class Reads:
         except (TypeError, ValueError):  # a number of an open file
             return
         if event in ("os.listdir", "os.scandir"):
-            self._folders[name] = None
+            self._folders.add(name)
             return
         mode, flags = (args[1], args[2]) if event == "open" else (None, 0)
         writes = any(sign in mode for sign in "wax+") if isinstance(mode, str) else bool(int(flags or 0) & _WRITES)
         if writes and event == "open":
             self._written.add(name)
         else:
-            self._files[name] = None
-
-    def _listen_to_variables(self) -> None:
-        kind: Any = type(os.environ)
-        get = kind.__getitem__
-
-        def asked(environ: Any, name: str) -> str:
-            if self._looks and self._by_task():
-                self._variables[name] = None
-            return get(environ, name)
-
-        kind.__getitem__ = asked
-
-    def _by_task(self) -> bool:
-        """Whether the task's code asks, and not a library it uses: those ask for many, which change nothing that is computed."""
-        frame = sys._getframe(2)
-        while frame is not None and frame.f_code.co_filename.startswith("<frozen"):
-            frame = frame.f_back
-        return frame is not None and self.is_own(frame.f_code.co_filename)
+            self._files.add(name)
 
     def is_own(self, name: str) -> bool:
         """Whether a file or folder is neither installed, nor the system's, nor ours."""
@@ -92,8 +84,8 @@ class Reads:
     def inputs(self) -> Inputs:
         """Files that were only written are results and no inputs."""
         named = self._modules()
-        opened = {name for name in (*self._files, *self._opened.names()) if self.is_own(name)} - {*named}
-        opened -= self._written - {*self._files}
+        opened = {name for name in self._files if self.is_own(name)} - {*named}
+        opened -= self._written - self._files
         files = sorted(name for name in opened if Path(name).is_file() and not name.endswith((".pyc", ".lock")))
         crowded = {folder for folder, num in Counter(map(os.path.dirname, files)).items() if num > _MANY}
         folders = {name for name in self._folders if self._is_data(name)} | crowded
@@ -104,14 +96,15 @@ class Reads:
             stamps[name] = stamp_of(Path(name), most=budget)
             budget -= stamps[name].size if stamps[name].content else 0
         digests = {name: digest for name in sorted(folders) if (digest := folder_digest(Path(name))) is not None}
-        variables = {name: variable_digest(os.environ.get(name)) for name in sorted(self._variables)}
+        values = variables()
+        asked = {name for name in self._variables - _OF_THE_PROCESS if not name.startswith(_OURS)}
         return Inputs(
-            modules={name: stamp_of(Path(name)) for name in named}, files=stamps, folders=digests, variables=variables
-        )
+            modules={name: stamp_of(Path(name)) for name in named}, files=stamps, folders=digests,
+            variables={name: variable_digest(values.get(name)) for name in sorted(asked)},
+        )  # fmt: skip
 
     def _modules(self) -> list[str]:
         """The task's file, what it imported that is not installed, and what it imported from beside it."""
-        assert self._source is not None
         files = {
             os.path.realpath(file)
             for name, module in list(sys.modules.items())
@@ -135,5 +128,4 @@ def installed() -> list[Path]:
     paths += [*site.getsitepackages(), site.getusersitepackages(), *_SYSTEM]
     if sys.prefix != sys.base_prefix:
         paths.append(sys.prefix)
-    compiled = [str(path) for path in Path(tempfile.gettempdir()).glob(f"{_COMPILER}*")]
-    return [*(Path(path) for path in (*paths, *compiled)), Path(__file__).parents[2]]
+    return [*map(Path, paths), Path(__file__).parents[2]]

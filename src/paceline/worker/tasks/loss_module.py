@@ -44,7 +44,8 @@ def attach(model: torch.nn.Module, loss: torch.nn.Module, task: str) -> None:
     model.add_module(ATTACHED, loss)
     if isinstance(model, torch.nn.Sequential | torch.nn.ModuleList):  # these run, or give, everything they hold
         kind = type(model)
-        model.__class__ = type(kind.__name__, (_LayersAlone, kind), {"__module__": kind.__module__})
+        attached: Any = model
+        attached.__class__ = type(kind.__name__, (_LayersAlone, kind), {"__module__": kind.__module__})
 
 
 class _LayersAlone:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paceline.base.errors import RunFailed
 
@@ -139,6 +142,27 @@ def become(variables: Mapping[str, str]) -> None:
     """In a forked process: replace the environment by these variables, as a started process would have them."""
     os.environ.clear()
     os.environ.update(variables)
+
+
+@contextlib.contextmanager
+def overheard(by: Callable[[str], bool]) -> Generator[set[str]]:
+    """Inside, the names of the variables that are asked for. `by`: whether to count those that the code in a file asks for."""
+    kind: Any = type(os.environ)
+    get, names = kind.__getitem__, set[str]()
+
+    def asked(environ: Any, name: str | bytes) -> Any:
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith("<frozen"):  # os.environ.get, os.getenv
+            frame = frame.f_back
+        if frame is not None and by(frame.f_code.co_filename):
+            names.add(os.fsdecode(name))
+        return get(environ, name)
+
+    kind.__getitem__ = asked
+    try:
+        yield names
+    finally:
+        kind.__getitem__ = get
 
 
 def threads_asked(*names: str) -> int | None:
