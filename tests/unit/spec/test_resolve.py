@@ -246,6 +246,11 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "coupled-loss-of-all-ranks": (looked(loss="coupled"), {"on": "1x2", "sync_every": 2}),
     "model-in-one-piece": (looked(buffers="together"), {"on": "1x2"}),
     "evaluation-in-one-piece": (looked(together_in_evaluation=True), {"on": "1x2"}),
+    "evaluation-leaves-no-trace": (looked(moves_in_evaluation=True), {}),
+    "batchnorm-has-two-samples": (
+        replace(looked(needs_two=True), train=DataShape("tensors", 33)),
+        {"batch": 32},
+    ),
     "state-moves-once-a-step": (looked(changes=("count",)), {"accumulate": 2}),
     "graph-of-what-stays": (looked(changes=("count",), changes_python=True), {"graph": "export"}),
     "own-step-is-eager": (replace(KNOWN, own_step=True), {"remat": "full"}),

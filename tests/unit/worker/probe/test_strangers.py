@@ -12,6 +12,13 @@ from paceline.worker.probe.probe import probe
 from paceline.worker.tasks.feed import make_feed
 from paceline.worker.tasks.load import load_task
 
+
+@pytest.fixture(autouse=True)
+def kept_by_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """torch's compiler sets it when the probe's libraries are loaded."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+
+
 BASE = """
 import torch
 from torch import nn
