@@ -22,7 +22,7 @@ from paceline.worker.optim.sparse import sparse_parameters
 from paceline.worker.probe.leak import in_common
 from paceline.worker.probe.probe import probe
 from paceline.worker.probe.reads import Reads
-from paceline.worker.same_data import look
+from paceline.worker.same_data import Look, look
 from paceline.worker.sharding.tables import build_outline
 from paceline.worker.tasks.feed import Feed, make_feed
 from paceline.worker.tasks.load import Definition, find, values_for
@@ -79,8 +79,12 @@ def _described(asked: dict[str, Any]) -> tuple[TaskFacts, dict[str, Any]]:
     if definition.source is not None:  # the last of all: it leaves the model as it may be
         facts = _probed(facts, task, train, None if asked.get("outline") else model, asked["seed"])
         facts = _compared(facts, train, test)
-        looks = {name: (feed.num, look(feed).samples[:_KEPT]) for name, feed in (("train", train), ("test", test))}
+        looks = {name: (feed.num, _kept(look(feed))) for name, feed in (("train", train), ("test", test))}
     return facts, looks
+
+
+def _kept(looked: Look) -> tuple[tuple[str, ...], ...]:
+    return tuple(map(tuple, looked.samples[:_KEPT]))
 
 
 def _checked(definition: Definition, asked: dict[str, Any]) -> dict[str, Any]:

@@ -181,26 +181,6 @@ def test_which_class_is_the_task(tmp_path: Path) -> None:
         find(f"{path}:Tow")
 
 
-def test_an_edited_module_beside_the_task_is_another_experiment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import sys
-
-    from paceline.worker.tasks.load import source_digest
-
-    body = "from beside_it import size\ndef model(): ...\ndef train_data(): ...\ndef test_data(): ...\n"
-    (tmp_path / "t.py").write_text(body)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    digests: list[str] = []
-    for size in (1, 2):
-        (tmp_path / "beside_it.py").write_text(f"size = {size}\n")
-        monkeypatch.delitem(sys.modules, "beside_it", raising=False)
-        find(str(tmp_path / "t.py"))
-        digests.append(source_digest(tmp_path / "t.py"))
-    assert digests[0] != digests[1]
-    monkeypatch.delitem(sys.modules, "beside_it")
-
-
 HOOKS = """
 import torch
 def model(): return torch.nn.Linear(1, 1)
