@@ -47,6 +47,8 @@ class Case:
 
 def compared(cases: Sequence[tuple[str, dict[str, Any]]], folder: Path, size: int) -> list[Case]:
     """`cases`: (file and class in this folder, settings and parameters). What was found out about a task is kept in `folder`."""
+    for left in (f"store{size}", f"{size}.jsonl"):  # of another call: ranks would look for each other in it
+        (folder / left).unlink(missing_ok=True)
     (folder / "cases.json").write_text(json.dumps([[str(HERE / task), settings] for task, settings in cases]))
     found = subprocess.run(
         [sys.executable, HERE / "any_ranks.py", folder, str(size)], capture_output=True, text=True, timeout=_PATIENCE_S,
