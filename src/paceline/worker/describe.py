@@ -19,6 +19,7 @@ from paceline.spec.tasks import task_file
 from paceline.spec.verdict import Verdict
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.optim.sparse import sparse_parameters
+from paceline.worker.probe.kept import KeptVerdict
 from paceline.worker.probe.leak import in_common
 from paceline.worker.probe.probe import probe
 from paceline.worker.probe.reads import Reads
@@ -43,15 +44,18 @@ def describe(run: RunDir) -> None:
         source = Path(own[0]).resolve()
         data = asked["data"] and Path(asked["data"]).expanduser()
         with Reads(source, run.path, data=data) as reads:
-            facts, looks = _described(asked)
+            kept = KeptVerdict({**asked, "task": [str(source), own[1]]}, reads.inputs)
+            facts, looks = _described(asked, kept)
         inputs = reads.inputs().model_copy(update={"samples": looks, "seed": asked["seed"]})
+        inputs = kept.with_what_was_read_then(inputs)
+        kept.keep(inputs)
         facts = replace(
             facts, source_sha256=source_digest(inputs.modules, source), inputs=inputs.model_dump(mode="json")
         )
     write_json(run.facts, facts.plain())
 
 
-def _described(asked: dict[str, Any]) -> tuple[TaskFacts, dict[str, Any]]:
+def _described(asked: dict[str, Any], kept: KeptVerdict | None = None) -> tuple[TaskFacts, dict[str, Any]]:
     """And some digests of the samples of each split, of a user's task."""
     seed_everything(asked["seed"])  # before the import and before each of its functions, as in the ranks
     definition = find(asked["task"])
@@ -76,14 +80,18 @@ def _described(asked: dict[str, Any]) -> tuple[TaskFacts, dict[str, Any]]:
         num_tables=sum(isinstance(module, torch.nn.Embedding) for module in model.modules()),
     )  # fmt: skip
     looks: dict[str, Any] = {}
-    if definition.source is not None:  # the last of all: it leaves the model as it may be
-        facts = _probed(facts, task, train, None if asked.get("outline") else model, asked["seed"])
-        facts = _compared(facts, train, test)
-        looks = {name: (feed.num, _kept(look(feed))) for name, feed in (("train", train), ("test", test))}
+    if kept is not None:
+        looks = {name: (feed.num, _digests(look(feed))) for name, feed in (("train", train), ("test", test))}
+        watch, outline = Stopwatch("probe"), asked.get("outline")
+        # the last of all: a probe leaves the model as it may be
+        verdict = kept.or_made(looks, lambda: _probed(facts, task, train, None if outline else model, asked["seed"]))
+        # what a look at the data itself finds is never kept
+        verdict = verdict.model_copy(update={"notes": (*verdict.notes, *in_common(train, test))})
+        facts = replace(facts, probe=verdict.model_dump(mode="json"), probe_s=watch.elapsed())
     return facts, looks
 
 
-def _kept(looked: Look) -> tuple[tuple[str, ...], ...]:
+def _digests(looked: Look) -> tuple[tuple[str, ...], ...]:
     return tuple(map(tuple, looked.samples[:_KEPT]))
 
 
@@ -124,23 +132,14 @@ def _feed(task: Task, split: str, seed: int) -> Feed:
         return make_feed(data, what=what, collate=task.collate)
 
 
-def _probed(facts: TaskFacts, task: Task, feed: Feed, model: torch.nn.Module | None, seed: int) -> TaskFacts:
+def _probed(facts: TaskFacts, task: Task, feed: Feed, model: torch.nn.Module | None, seed: int) -> Verdict:
     """`model`: None where its tables are too large for one process to hold them all, perhaps."""
-    watch = Stopwatch("probe")
     if model is None and facts.num_parameters > _MOST_PARAMETERS:
         usual = task.loss is usual_loss
         why = None if usual else "its embedding tables are not built in one process"
-        verdict = Verdict(loss="ratio" if usual else "mean", score_kind="whole", unknown=why)
-    else:
-        with users_code(f"{task.name} (a look at its loss and scores)", task.source):
-            verdict = probe(task, feed, model, couples=task.couples_samples, seed=seed)
-    return replace(facts, probe=verdict.model_dump(mode="json"), probe_s=watch.elapsed())
-
-
-def _compared(facts: TaskFacts, train: Feed, test: Feed) -> TaskFacts:
-    """With what a look at the data itself has found."""
-    notes = in_common(train, test)
-    return replace(facts, probe={**(facts.probe or {}), "notes": notes}) if notes else facts
+        return Verdict(loss="ratio" if usual else "mean", score_kind="whole", unknown=why)
+    with users_code(f"{task.name} (a look at its loss and scores)", task.source):
+        return probe(task, feed, model, couples=task.couples_samples, seed=seed)
 
 
 def _capability() -> tuple[int, int] | None:
