@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from paceline.base.errors import RunFailed
 from paceline.spec.verdict import LossKind, Verdict
 from paceline.worker.probe.criteria import Criteria
+from paceline.worker.probe.outputs import cut, reached
 from paceline.worker.probe.recombine import Seen, Vectors, adds_up, kind
 from paceline.worker.probe.subject import Places, Subject
+from paceline.worker.tasks import tree
 from paceline.worker.tasks.forms import LOSS, Form
 from paceline.worker.tasks.returned import loss_terms
 
@@ -32,25 +34,66 @@ class Term:
 Terms = dict[str, Term]
 
 
-def terms_of(subject: Subject, places: Places, criteria: Criteria) -> Terms:
-    """The loss of these samples, with gradients."""
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A loss that was computed once, of some samples. `reached`: the leaves that get a gradient from it."""
 
-    def what(outputs: Any, batch: Any) -> Terms:
-        with criteria:
-            value = subject.task.loss(outputs, batch)
-        raw = {**value} if isinstance(value, Mapping) else {LOSS: value}
-        forms = loss_terms(value, Verdict(), name=subject.task.name)
-        return {name: _term(raw.get(name, value), form, subject.parameters) for name, form in forms.items()}
+    terms: Terms
+    outputs: Any
+    reached: list[torch.Tensor]
+
+
+def look(subject: Subject, places: Places, criteria: Criteria, *, lean: int | None = None) -> Look:
+    """The loss of these samples, with gradients of the parameters. `lean`: with those of the outputs, of so many samples
+    in all, where the loss depends on nothing else."""
+    parameters = subject.parameters
+
+    def what(outputs: Any, batch: Any) -> Look:
+        apart = None if lean is None else cut(outputs, len(places))
+        found = _forms(subject, criteria, outputs if apart is None else apart.outputs, batch)
+        leaves = found.reached()
+        held = {id(parameter) for parameter in parameters}
+        if apart is not None and any(id(leaf) in held for leaf in leaves):  # it looks at the model besides its outputs
+            apart = None
+            found = _forms(subject, criteria, outputs, batch)
+            leaves = found.reached()
+
+        def gradient(value: torch.Tensor) -> Vectors:
+            if not value.requires_grad:
+                return ()
+            if apart is None or lean is None:
+                return (_gradient(value, parameters),)
+            return (apart.gradient(value, places, lean),)
+
+        terms = {name: _term(found.raw[name], form, gradient) for name, form in found.forms.items()}
+        seen = tree.mapped(torch.Tensor.detach, outputs, opens=False)
+        return Look(terms, seen, leaves if apart is None else [*leaves, *apart.behind(leaves)])
 
     return subject.compute(places, what, training=True)
 
 
-def _term(raw: Any, form: Form, parameters: Sequence[torch.nn.Parameter]) -> Term:
+class _Found(NamedTuple):
+    """Each term in its form, and as the task gave it."""
+
+    forms: dict[str, Form]
+    raw: dict[str, Any]
+
+    def reached(self) -> list[torch.Tensor]:
+        return list(reached([torch.as_tensor(form.value) for form in self.forms.values()]))
+
+
+def _forms(subject: Subject, criteria: Criteria, outputs: Any, batch: Any) -> _Found:
+    with criteria:
+        value = subject.task.loss(outputs, batch)
+    forms = loss_terms(value, Verdict(), name=subject.task.name)
+    raw = {**value} if isinstance(value, Mapping) else {LOSS: value}
+    return _Found(forms, {name: raw.get(name, value) for name in forms})
+
+
+def _term(raw: Any, form: Form, gradient: Callable[[torch.Tensor], Vectors]) -> Term:
     said = form.kind if isinstance(raw, Form) else "pair" if form.kind == "ratio" else None
-    value = torch.as_tensor(form.value)
-    gradient = (_gradient(value, parameters),) if value.requires_grad else ()
     count = (_number(form.count),) if form.kind == "ratio" else None
-    return Term(said, (_number(value), *gradient), count)
+    return Term(said, (_number(form.value), *gradient(torch.as_tensor(form.value))), count)
 
 
 def _number(value: Any) -> torch.Tensor:
@@ -69,6 +112,15 @@ def _gradient(value: torch.Tensor, parameters: Sequence[torch.nn.Parameter]) -> 
 def thinned(tensor: torch.Tensor) -> torch.Tensor:
     flat = tensor.reshape(-1)
     return flat[:: -(-len(flat) // _MOST_NUMBERS) or 1]
+
+
+def alike(whole: Terms, parts: Sequence[Terms]) -> bool:
+    """Whether figures of the whole and of its parts can be compared number by number."""
+    return all(
+        [vector.shape for vector in part[name].value] == [vector.shape for vector in term.value]
+        for part in parts
+        for name, term in whole.items()
+    )
 
 
 def term_kind(

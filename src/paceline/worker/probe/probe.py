@@ -6,7 +6,7 @@ It works on a model of its own and may leave it in any state, so it belongs into
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import torch
@@ -14,9 +14,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.base.errors import RunFailed
 from paceline.spec.verdict import LossKind, ModelKind, Verdict
-from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.probe.criteria import Criteria
-from paceline.worker.probe.losses import SAID, Terms, ignores, not_as_said, term_kind, terms_of
+from paceline.worker.probe.effort import Effort, affordable, in_single
+from paceline.worker.probe.losses import SAID, Look, Terms, alike, ignores, look, not_as_said, term_kind
 from paceline.worker.probe.samples import MOST, Samples
 from paceline.worker.probe.scores import score_kinds, uses_inputs
 from paceline.worker.probe.steps import OwnSteps
@@ -33,10 +33,7 @@ from paceline.worker.world.seed import seed_everything
 
 # fp64 shows a difference that fp32 hides in its rounding; fp32 is for models that insist on it.
 _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4}
-_BUDGET_S = 4.0  # for all passes, as a pass over the fewest samples foretells it: much too long where a model is small
-_SMALL_S = 0.02  # a pass that is that short is overhead
-_PASSES = 16  # over all samples, forward and backward, about
-_FEWEST = 6
+_AMOUNT = 0.5  # by which weights are disturbed
 _STEPS, _EPOCHS = 1000, 10  # of a run, for `on_step` and `on_epoch`
 _HOST = torch.device("cpu")
 
@@ -45,12 +42,17 @@ def probe(task: Task, feed: Feed, model: torch.nn.Module | None = None, *, coupl
     """`model`: where there is one already; it is left in any state. `couples`: the task says that its loss couples the
     samples of a batch."""
     first: Exception | None = None
+    samples = Samples(feed, task, most=MOST)
+    single = None if task.step is not None or model is None else _in_single(task, samples, model)
     for dtype, tolerance in _TOLERANCES.items():
+        if single is not None and dtype is torch.float64:
+            continue
         seed_everything(seed)
         try:
             with _default(dtype):
                 subject = model if model is not None and first is None else task.build_model()
-                return _Probe(task, feed, subject.to(dtype), dtype, tolerance).verdict(couples=couples)
+                probed = _Probe(task, feed, samples, subject.to(dtype), dtype, tolerance)
+                return probed.verdict(single or probed.effort(), couples=couples)
         except RunFailed:
             raise
         except Exception as error:
@@ -70,52 +72,71 @@ def _default(dtype: torch.dtype) -> Generator[None]:
         torch.set_default_dtype(before)
 
 
+def _into(dtype: torch.dtype) -> Callable[[Any], Any]:
+    return lambda batch: precision.cast(batch, to=dtype, device=_HOST)
+
+
+def _in_single(task: Task, samples: Samples, model: torch.nn.Module) -> Effort | None:
+    subject = Subject(task, model.to(torch.float32), samples.cast(_into(torch.float32)))
+    try:
+        return in_single(samples.num, lambda places: subject.outputs(places, training=True))
+    except Exception:
+        return None  # what is wrong, if anything is, shows in the probe itself
+
+
 class _Probe:
     """Three parts: what a model does with samples that are side by side, then the loss, then the scores."""
 
-    def __init__(self, task: Task, feed: Feed, model: torch.nn.Module, dtype: torch.dtype, tolerance: float) -> None:
+    def __init__(
+        self, task: Task, feed: Feed, samples: Samples, model: torch.nn.Module, dtype: torch.dtype, tolerance: float
+    ) -> None:
         self.task, self.feed, self.dtype, self.tolerance = task, feed, dtype, tolerance
-        samples = Samples(feed, task, most=MOST, cast=lambda batch: precision.cast(batch, to=dtype, device=_HOST))
-        self.subject = Subject(task, model, samples)
+        self.subject = Subject(task, model, samples.cast(_into(dtype)))
         self.criteria = Criteria()
         by_number = ByNumber(task, model, _STEPS, _EPOCHS)
         by_number.before_epoch(0)
         by_number.before_step(0)
         self.own_steps = OwnSteps(task, self.subject) if task.step is not None else None
-        num = self._affordable(samples.num)
-        self.whole: Places = range(num)
+        self.whole: Places = range(0)
+        self.parts: Sequence[Places] = ()
+        self.lean: int | None = None  # of how many samples gradients are looked at at the outputs
+        self._evaluated: Any = None  # outputs of all of them in evaluation, where nothing moves there
+        self._looks: dict[Places, Look] | None = None  # what was computed already, of weights that stay
+
+    def effort(self) -> Effort:
+        if self.own_steps is not None:  # which computes what it likes
+            return affordable(self.subject.samples.num, self._loss)
+        return affordable(self.subject.samples.num, lambda places: self.subject.outputs(places, training=True))
+
+    def _takes(self, effort: Effort) -> None:
+        num = effort.num
+        self.whole = range(num)
         # uneven: a mean of means over equal parts would be right by chance
-        self.parts: Sequence[Places] = (range(max(1, num // 3)), range(max(1, num // 3), num))
+        self.parts = [range(max(1, num // 3)), range(max(1, num // 3), num)]
+        if effort.lean:
+            self.lean = num
+            self.subject.disturb(_AMOUNT)
 
-    def _affordable(self, num: int) -> int:
-        """How many samples the passes have time for. All of them where a pass takes milliseconds, whatever else the
-        machine does: a verdict should stand on the same samples each time."""
-        few = min(_FEWEST, num)
-        self._loss(range(few))  # libraries are loaded
-        watch = Stopwatch("probe")
-        self._loss(range(few))
-        pass_s = watch.elapsed()  # most of it is there for one sample too, where a model is small
-        sizes = [size for size in (num, num // 2, num // 4) if size > few]
-        return next((size for size in sizes if size / few * pass_s * _PASSES < _BUDGET_S or pass_s < _SMALL_S), few)
-
-    def _loss(self, places: Places) -> Terms:
+    def _loss(self, places: Places) -> Look:
         if self.own_steps is not None:
             with self.criteria:
-                return self.own_steps.terms(places)
-        return terms_of(self.subject, places, self.criteria)
+                return Look(self.own_steps.terms(places), None, [])
+        if self._looks is None:
+            return look(self.subject, places, self.criteria, lean=self.lean)
+        if places not in self._looks:
+            self._looks[places] = look(self.subject, places, self.criteria, lean=self.lean)
+        return self._looks[places]
 
-    def verdict(self, *, couples: bool) -> Verdict:
+    def verdict(self, effort: Effort, *, couples: bool) -> Verdict:
         subject, task = self.subject, self.task
+        self._takes(effort)
         if len(self.whole) < 2:  # of which there are no parts
             return Verdict(loss="coupled" if couples else "mean", score_kind="whole", samples=len(self.whole))
-        if self.own_steps is None:
-            refuse_strangers(subject, self.whole)
         changes = self._changes()
-        buffers = self._model(training=True)
-        alone = self._model(training=False)
-        rows = self.own_steps is not None or bool(
-            rows_of(subject.outputs(self.whole, training=True), 0, len(self.whole), len(self.whole))
-        )
+        num = len(self.whole)
+        buffers, outputs = self._model(training=True)
+        alone, evaluated = self._model(training=False)
+        rows = self.own_steps is not None or bool(rows_of(outputs[0], 0, num, num))
         pairs = buffers == "batchnorm" and self._needs_two()
         terms = self._terms(checks=buffers != "together") if task.loss is not usual_loss else {}
         kinds = {"coupled"} if couples else {*terms.values()} or {"ratio"}
@@ -123,7 +144,8 @@ class _Probe:
             kinds, terms = kinds if len(kinds) == 1 else {"coupled"}, {}
         scores = {}
         if task.score not in (usual_score, no_score) and task.score_of is None:
-            scores = score_kinds(subject, self.whole, self.parts, self.tolerance)
+            known = evaluated if self.lean is not None and len(evaluated) == 1 + len(self.parts) else None
+            scores = score_kinds(subject, self.whole, self.parts, self.tolerance, known)
         whole = "whole" in scores.values()
         return Verdict(
             loss=_together(kinds), terms=terms if len(terms) > 1 else {}, scores=scores, buffers=buffers,
@@ -132,20 +154,28 @@ class _Probe:
             precision=str(self.dtype).removeprefix("torch.float"),
         )  # fmt: skip
 
-    def _model(self, *, training: bool) -> ModelKind:
-        """Whether a sample's outputs depend on the samples beside it. In a step of the task's own nobody can look."""
+    def _model(self, *, training: bool) -> tuple[ModelKind, list[Any]]:
+        """Whether a sample's outputs depend on the samples beside it; and the outputs of all, and of the parts as far as was looked. In a
+        step of the task's own nobody can look."""
         normalises = any(isinstance(module, _BatchNorm) for module in self.subject.model.modules())
+        usual: ModelKind = "batchnorm" if training and normalises else "apart"
         if self.own_steps is not None and (training or not self.task.evaluates):
-            return "batchnorm" if training and normalises else "apart"
-        whole = self.subject.outputs(self.whole, training=training)
-        start = 0
+            return usual, []
+        found = [self._outputs(self.whole, training=training)]
         for places in self.parts:
-            cut = rows_of(whole, start, start + len(places), len(self.whole))
-            own = rows_of(self.subject.outputs(places, training=training), 0, len(places), len(places))
-            start += len(places)
+            cut = rows_of(found[0], places[0], places[-1] + 1, len(self.whole))
+            found.append(self._outputs(places, training=training))
+            own = rows_of(found[-1], 0, len(places), len(places))
             if cut is not None and own is not None and differ(cut, own, self.tolerance):
-                return "together"
-        return "batchnorm" if training and normalises else "apart"
+                return "together", found
+        return usual, found
+
+    def _outputs(self, places: Places, *, training: bool) -> Any:
+        if training and self._looks is not None:
+            return self._loss(places).outputs
+        if not training and places == self.whole and self._evaluated is not None:
+            return self._evaluated
+        return self.subject.outputs(places, training=training)
 
     def _needs_two(self) -> bool:
         """Whether BatchNorm finds a single value in each channel of a single sample, and has nothing to normalise."""
@@ -160,15 +190,20 @@ class _Probe:
         self.subject.puts_back = False
         model = self.subject.model
         python, buffers = side_effects.numbers_of(model, self.task), copies(model)
-        first = self._loss(self.whole)
+        one = self._loss(self.whole)
         later = side_effects.numbers_of(model, self.task)
         numbers = [name for name in {**python, **later} if python.get(name) != later.get(name)]
         moved = [name for name, buffer in model.named_buffers() if not _same(buffers.get(name), buffer)]
-        again = self._loss(self.whole)
+        two = self._loss(self.whole)
+        if self.own_steps is None:
+            refuse_strangers(self.subject, one.reached, two.reached)
+        first, again = one.terms, two.terms
         computes = any(differ(first[name].value, again[name].value, self.tolerance) for name in first)
         unseen = ["what the loss computes"] if computes and not numbers and not moved else []
         by_calls = bool(moved) and not numbers and self._by_calls()
         self.subject.puts_back = True
+        if self.lean is not None:
+            self._looks = {} if numbers or moved or unseen else {self.whole: two}
         return {
             **self._in_evaluation(),
             "changes": (*numbers, *moved, *unseen),
@@ -180,21 +215,26 @@ class _Probe:
         """What an evaluation moves. Buffers that it moves are what the model is made for: each batch sees them as they are."""
         if not self.task.evaluates:
             return {}
-        model, task, found = self.subject.model, self.task, list[list[torch.Tensor]]()
+        model, task = self.subject.model, self.task
         counts = False
 
-        def look(outputs: Any, batch: Any) -> list[torch.Tensor]:
+        def look(outputs: Any, batch: Any) -> tuple[list[torch.Tensor], Any]:
             nonlocal counts
             terms = {} if task.loss is no_loss else loss_terms(task.loss(outputs, batch), Verdict(), name=task.name)
             counts |= side_effects.numbers_of(model, task) != before
             leaves = [*leaves_of(outputs), *(form.value for form in terms.values())]
-            return [leaf.detach().clone() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            return [leaf.detach().clone() for leaf in leaves if isinstance(leaf, torch.Tensor)], outputs
 
+        found: list[list[torch.Tensor]] = []
         for _ in range(2):
             before = side_effects.numbers_of(model, task)
             with torch.no_grad():
-                found.append(self.subject.compute(self.whole, look, training=False))
-        return {"counts_in_evaluation": counts, "moves_in_evaluation": differ(found[0], found[1], self.tolerance)}
+                leaves, outputs = self.subject.compute(self.whole, look, training=False)
+            found.append(leaves)
+        moves = differ(found[0], found[1], self.tolerance)
+        if not counts and not moves:
+            self._evaluated = outputs
+        return {"counts_in_evaluation": counts, "moves_in_evaluation": moves}
 
     def _by_calls(self) -> bool:
         """Whether buffers move alike whatever the samples are, and only in training: a power iteration, say."""
@@ -212,11 +252,16 @@ class _Probe:
     def _terms(self, *, checks: bool) -> dict[str, LossKind]:
         """`checks`: of a model that mixes samples, which is never cut, what the task says of its loss is believed."""
         seen: list[tuple[Terms, list[Terms]]] = []
-        for amount in (0.0, 0.5):
+        for amount in (0.0, _AMOUNT) if self.lean is None else (0.0,):
             self.subject.disturb(amount)
-            seen.append((self._loss(self.whole), [self._loss(places) for places in self.parts]))
+            seen.append((self._loss(self.whole).terms, [self._loss(places).terms for places in self.parts]))
             if any(part.keys() != seen[-1][0].keys() for part in seen[-1][1]):  # a step that decides by its samples
                 return {LOSS: "coupled"}
+        if self.lean is not None and not all(alike(whole, parts) for whole, parts in seen):
+            self.lean = self._looks = (
+                None  # a part's outputs have another size (padding): then it is the parameters that tell
+            )
+            return self._terms(checks=checks)
         nums = [len(places) for places in self.parts]
         # means over samples that are weighed or left out are no means over samples, whatever these samples show
         uneven = self.criteria.weighs or ignores(self.criteria, getattr(self.feed, "tensors", ()))

@@ -3,6 +3,7 @@ what treats classes differently would look like a mean where only one is seen.""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,10 +20,10 @@ _MOST_CLASSES = 24
 
 
 class Samples:
-    """`batch(places)` is the batch of these of the chosen samples, in double precision or as it comes."""
+    """`batch(places)` is the batch of these of the chosen samples, in one number format."""
 
-    def __init__(self, feed: Feed, task: Task, *, most: int, cast: Callable[[Any], Any]) -> None:
-        self._feed, self._task, self._cast = feed, task, cast
+    def __init__(self, feed: Feed, task: Task, *, most: int) -> None:
+        self._feed, self._task, self._cast = feed, task, _as_is
         self._ids = _chosen(feed, most)
         self._samples: list[Any] | None = None
         if isinstance(feed, DatasetFeed):
@@ -31,6 +32,12 @@ class Samples:
             stream = iter(feed.dataset)
             self._samples = [sample for _, sample in zip(range(most), stream, strict=False)]
             self._ids = np.arange(len(self._samples), dtype=np.int64)
+
+    def cast(self, cast: Callable[[Any], Any]) -> Samples:
+        """The same, fetched once, in another format."""
+        same = copy.copy(self)
+        same._cast = cast
+        return same
 
     @property
     def num(self) -> int:
@@ -47,6 +54,10 @@ class Samples:
         if self._task.augment is None:
             return batch
         return augmented(self._task, batch, torch.from_numpy(sample_keys(ids, seed=0, epoch=0)))
+
+
+def _as_is(batch: Any) -> Any:
+    return batch
 
 
 def _chosen(feed: Feed, most: int) -> np.ndarray[Any, Any]:

@@ -57,10 +57,12 @@ def _cut(outputs: Any, places: Places, num: int) -> Any:
     return tree.mapped(lambda leaf: leaf[list(places)], outputs, opens=False)
 
 
-def rows(subject: Subject, whole: Places, parts: Sequence[Places]) -> list[tuple[Row, list[Row]]]:
+def rows(
+    subject: Subject, whole: Places, parts: Sequence[Places], own: Sequence[Any] | None
+) -> list[tuple[Row, list[Row]]]:
     """Scores of a batch and of its parts: of the model's own outputs, and of noise in their form where a score takes it."""
     batches = [subject.samples.batch(places) for places in (whole, *parts)]
-    own = [subject.outputs(places, training=False) for places in (whole, *parts)]
+    own = own or [subject.outputs(places, training=False) for places in (whole, *parts)]
     first = _row(subject, own[0], batches[0])
     seen = [(first, _tried(subject, own[1:], batches[1:]) or [])]
     generator = torch.Generator().manual_seed(_SEED)
@@ -99,8 +101,11 @@ def _tried(subject: Subject, outputs: Sequence[Any], batches: Sequence[Any]) -> 
         return None
 
 
-def score_kinds(subject: Subject, whole: Places, parts: Sequence[Places], tolerance: float) -> dict[str, ScoreKind]:
-    seen = rows(subject, whole, parts)
+def score_kinds(
+    subject: Subject, whole: Places, parts: Sequence[Places], tolerance: float, own: Sequence[Any] | None = None
+) -> dict[str, ScoreKind]:
+    """`own`: the model's outputs for all and for the parts, where somebody has computed them."""
+    seen = rows(subject, whole, parts, own)
     nums = [len(places) for places in parts]
     return {name: _kind(name, seen, nums, tolerance) for name in seen[0][0]}
 

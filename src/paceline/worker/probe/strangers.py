@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from paceline.base.errors import RunFailed
-from paceline.worker.probe.subject import Places, Subject
-from paceline.worker.tasks.returned import loss_terms
+from paceline.worker.probe.subject import Subject
 from paceline.worker.tasks.task import Task
 
 
-def refuse_strangers(subject: Subject, places: Places) -> None:
-    """Those that are the same objects when the loss is computed again: what it makes anew each time is no parameter."""
-    first, second = _leaves(subject, places), _leaves(subject, places)  # both are held: an id may be used again
+def refuse_strangers(subject: Subject, first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> None:
+    """`first`, `second`: the leaves that a gradient reaches, of two looks. Those that are the same objects in both: what is made anew
+    each time is no parameter. Both are held meanwhile: an id may be used again."""
     again = {id(leaf) for leaf in second}
     held = {id(parameter) for parameter in subject.model.parameters()}
     strange = [leaf for leaf in first if id(leaf) in again and id(leaf) not in held]
@@ -36,29 +35,6 @@ def refuse_strangers(subject: Subject, places: Places) -> None:
         f"{way}",
         kind="task",
     )
-
-
-def _leaves(subject: Subject, places: Places) -> list[torch.Tensor]:
-    """That get a gradient from the loss of these samples."""
-
-    def what(outputs: Any, batch: Any) -> list[torch.Tensor]:
-        task = subject.task
-        forms = loss_terms(task.loss(outputs, batch), task.verdict, name=task.name)
-        return list(_reached([torch.as_tensor(form.value).grad_fn for form in forms.values()]))
-
-    return subject.compute(places, what, training=True)
-
-
-def _reached(nodes: list[Any]) -> Iterator[torch.Tensor]:
-    queue, done = list(nodes), set[Any]()
-    while queue:
-        node = queue.pop()
-        if node is None or node in done:
-            continue
-        done.add(node)
-        if isinstance(variable := getattr(node, "variable", None), torch.Tensor):
-            yield variable
-        queue += [following for following, _ in node.next_functions]
 
 
 def _owner(task: Task, parameter: torch.Tensor) -> str | None:
