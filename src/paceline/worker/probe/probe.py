@@ -25,6 +25,7 @@ from paceline.worker.probe.subject import Places, Subject, copies, differ, put_b
 from paceline.worker.tasks.by_number import ByNumber
 from paceline.worker.tasks.feed import Feed
 from paceline.worker.tasks.forms import LOSS
+from paceline.worker.tasks.named_batch import loss_within
 from paceline.worker.tasks.returned import loss_terms
 from paceline.worker.tasks.task import ONE_VALUE, Task, no_loss, no_score, sentence, usual_loss, usual_score
 from paceline.worker.tasks.tree import leaves_of
@@ -102,6 +103,7 @@ class _Probe:
         self.lean: int | None = None  # of how many samples gradients are looked at at the outputs
         self._evaluated: Any = None  # outputs of all of them in evaluation, where nothing moves there
         self._looks: dict[Places, Look] | None = None  # what was computed already, of weights that stay
+        self._listened = False
 
     def effort(self) -> Effort:
         if self.own_steps is not None:  # which computes what it likes
@@ -122,10 +124,19 @@ class _Probe:
             with self.criteria:
                 return Look(self.own_steps.terms(places), None, [])
         if self._looks is None:
-            return look(self.subject, places, self.criteria, lean=self.lean)
+            return self._looked(places)
         if places not in self._looks:
-            self._looks[places] = look(self.subject, places, self.criteria, lean=self.lean)
+            self._looks[places] = self._looked(places)
         return self._looks[places]
+
+    def _looked(self, places: Places) -> Look:
+        found = look(self.subject, places, self.criteria, lean=self.lean)
+        if _numbers_in(found.outputs) and not self._listened:
+            # Once: a loss that the model computes itself asks torch's criteria in forward, which need not be followed otherwise.
+            self._listened = True
+            with self.criteria:
+                self.subject.outputs(places, training=True)
+        return found
 
     def verdict(self, effort: Effort, *, couples: bool) -> Verdict:
         subject, task = self.subject, self.task
@@ -136,9 +147,10 @@ class _Probe:
         num = len(self.whole)
         buffers, outputs = self._model(training=True)
         alone, evaluated = self._model(training=False)
-        rows = self.own_steps is not None or bool(rows_of(outputs[0], 0, num, num))
+        rows = self.own_steps is not None or (bool(rows_of(outputs[0], 0, num, num)) and not _numbers_in(outputs[0]))
         pairs = buffers == "batchnorm" and self._needs_two()
-        terms = self._terms(checks=buffers != "together") if task.loss is not usual_loss else {}
+        usual = task.loss is usual_loss and loss_within(outputs[0]) is None
+        terms = {} if usual else self._terms(checks=buffers != "together")
         kinds = {"coupled"} if couples else {*terms.values()} or {"ratio"}
         if self.own_steps is not None:  # what is reduced is gradients, all in one way
             kinds, terms = kinds if len(kinds) == 1 else {"coupled"}, {}
@@ -284,6 +296,11 @@ def _together(kinds: set[str]) -> LossKind:
         return "coupled"
     (*_, word) = sorted(kinds, key=("total", "mean", "ratio").index)
     return word  # pyright: ignore[reportReturnType]
+
+
+def _numbers_in(outputs: Any) -> bool:
+    """A single number among the outputs, which no rank could gather: a loss of the model's own, say."""
+    return any(isinstance(leaf, torch.Tensor) and not leaf.dim() for leaf in leaves_of(outputs))
 
 
 def _same(one: torch.Tensor | None, other: torch.Tensor) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from paceline.base.errors import PacelineError, RunFailed
 from paceline.spec.verdict import Verdict
 from paceline.worker.tasks.forms import Loss, Sums, loss_of
 from paceline.worker.tasks.loss_module import attach
+from paceline.worker.tasks.named_batch import classes_within, goes_in_by_name, loss_within
 from paceline.worker.tasks.returned import bare, loss_terms, score_forms
 
 _IGNORED = -100  # torch's own sign for a target that counts for nothing
@@ -125,7 +126,8 @@ class Task:
 
 
 def usual_forward(model: torch.nn.Module, batch: Any) -> Any:
-    """(inputs, targets) -> model(inputs), spread out when the inputs are several; any other batch goes in whole."""
+    """(inputs, targets) -> model(inputs), spread out when the inputs are several; named inputs by their names, where the model has
+    parameters for them; any other batch goes in whole."""
     inputs = batch
     if isinstance(batch, tuple | list) and len(batch) > 1:
         inputs = batch[0] if len(batch) == 2 else tuple(batch[:-1])
@@ -133,6 +135,8 @@ def usual_forward(model: torch.nn.Module, batch: Any) -> Any:
             return model(**inputs)
     if isinstance(inputs, tuple | list):
         return model(*inputs)
+    if isinstance(batch, Mapping) and goes_in_by_name(model, batch):
+        return model(**batch)
     return model(inputs)
 
 
@@ -147,8 +151,11 @@ def _pair(outputs: Any, batch: Any, what: str) -> tuple[torch.Tensor, torch.Tens
     return outputs, target
 
 
-def usual_loss(outputs: Any, batch: Any) -> tuple[torch.Tensor, Any]:
-    """Cross entropy for integer targets, mean squared error for floating ones; as (sum, count), so that N ranks divide right."""
+def usual_loss(outputs: Any, batch: Any) -> Any:
+    """Cross entropy for integer targets, mean squared error for floating ones; as (sum, count), so that N ranks divide right. A model's
+    own loss is taken as it is: one number, of which the probe finds out what it is."""
+    if (own := loss_within(outputs)) is not None:
+        return own
     outputs, target = _pair(outputs, batch, "loss")
     if not target.is_floating_point():
         return functional.cross_entropy(outputs, target, reduction="sum"), (target != _IGNORED).sum()
@@ -165,6 +172,8 @@ def usual_loss(outputs: Any, batch: Any) -> tuple[torch.Tensor, Any]:
 
 def usual_score(outputs: Any, batch: Any) -> Sums:
     """Accuracy for integer targets; mean absolute error for floating ones; nothing where there is no usual answer."""
+    if (own := classes_within(outputs, batch)) is not None:
+        return usual_score(own[0], own)
     target = batch[-1] if isinstance(batch, tuple | list) and len(batch) >= 2 else None
     if not isinstance(outputs, torch.Tensor) or not isinstance(target, torch.Tensor):
         return {}
