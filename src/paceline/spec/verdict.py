@@ -37,6 +37,7 @@ class Verdict(Frozen):
     counts_in_evaluation: bool = False  # numbers in Python move there too, and are put back
     moves_in_evaluation: bool = False  # what is computed moves there too, and nothing can be put back
     draws: bool = False  # forward or loss draws random numbers
+    data_draws: bool = False  # a Dataset draws some while it makes a sample
     samples: int = 0  # that were looked at
     precision: str = "64"  # bits of the numbers it was computed with
     unknown: str | None = None
@@ -55,6 +56,7 @@ class Verdict(Frozen):
             self.buffers
         ]
         parts += ["draws random numbers"] if self.draws else []
+        parts += ["samples are drawn at random"] if self.data_draws else []
         parts += [f"changes {', '.join(self.changes[:3])}"] if self.changes else []
         if self.unknown:
             return f"could not be probed: {self.unknown}"

@@ -162,7 +162,8 @@ class _Probe:
         return Verdict(
             loss=_together(kinds), terms=terms if len(terms) > 1 else {}, scores=scores, buffers=buffers,
             uses_inputs=whole and uses_inputs(subject, self.whole), together_in_evaluation=alone == "together",
-            rows=rows, needs_two=pairs, **changes, draws=subject.drew, samples=len(self.whole),
+            rows=rows, needs_two=pairs, **changes, draws=subject.drew, data_draws=subject.samples.drew,
+            samples=len(self.whole),
             precision=str(self.dtype).removeprefix("torch.float"),
         )  # fmt: skip
 
@@ -191,8 +192,12 @@ class _Probe:
 
     def _needs_two(self) -> bool:
         """Whether BatchNorm finds a single value in each channel of a single sample, and has nothing to normalise."""
+        one = self.whole[:1]
         try:
-            self.subject.outputs(self.whole[:1], training=True, hold=False)
+            if self.own_steps is not None:
+                self.own_steps.terms(one, hold=False)
+            else:
+                self.subject.outputs(one, training=True, hold=False)
         except ValueError as error:
             return ONE_VALUE in str(error)
         return False

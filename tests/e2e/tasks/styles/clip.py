@@ -106,5 +106,4 @@ class OpenAI(OpenClip):
     def loss(self, outputs, batch):
         return clip_loss(outputs)
 
-    def score(self, outputs, batch):
-        return {"near": outputs.diagonal().mean()}
+    score = None

@@ -71,8 +71,6 @@ class Torchvision(Means):
         _, targets = batch
         foreground = targets["labels"] > 0
         n = foreground.sum().clamp(min=1)
-        boxes = F.smooth_l1_loss(
-            outputs["bbox_regression"][foreground], targets["boxes"][foreground], reduction="sum"
-        )
+        boxes = F.smooth_l1_loss(outputs["bbox_regression"][foreground], targets["boxes"][foreground], reduction="sum")
         classes = F.cross_entropy(outputs["cls_logits"].flatten(0, 1), targets["labels"].flatten(), reduction="sum")
         return {"classification": classes / n, "bbox_regression": boxes / n}

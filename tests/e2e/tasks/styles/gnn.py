@@ -27,9 +27,7 @@ def collate(graphs):
     offsets = torch.tensor([0] + [len(x) for x, _, _ in graphs[:-1]]).cumsum(0)
     return {
         "x": torch.cat([x for x, _, _ in graphs]),
-        "edge_index": torch.cat(
-            [edges + offset for (_, edges, _), offset in zip(graphs, offsets, strict=True)], dim=1
-        ),
+        "edge_index": torch.cat([edges + offset for (_, edges, _), offset in zip(graphs, offsets, strict=True)], dim=1),
         "batch": torch.cat([torch.full((len(x),), index) for index, (x, _, _) in enumerate(graphs)]),
         "y": torch.tensor([label for _, _, label in graphs]),
     }

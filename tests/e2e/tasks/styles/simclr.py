@@ -12,9 +12,7 @@ couples = "batch"
 def images(num, seed):
     generator = torch.Generator().manual_seed(seed)
     kinds = torch.randn(4, 1, 6, 6, generator=torch.Generator().manual_seed(0))
-    return kinds[torch.randint(4, (num,), generator=generator)] + 0.5 * torch.randn(
-        num, 1, 6, 6, generator=generator
-    )
+    return kinds[torch.randint(4, (num,), generator=generator)] + 0.5 * torch.randn(num, 1, 6, 6, generator=generator)
 
 
 class ContrastiveViews(Dataset):
