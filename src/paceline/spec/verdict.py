@@ -31,6 +31,7 @@ class Verdict(Frozen):
     needs_two: bool = False  # samples in every part: BatchNorm over single values
     together_in_evaluation: bool = False
     rows: bool = True  # outputs have rows, which ranks can gather: they are not the loss itself
+    ragged: bool = False  # batches have tensors of other shapes for other samples: padded to the longest
     changes: tuple[str, ...] = ()
     changes_by: Literal["calls", "data"] = "data"  # calls: once a forward in training, whatever the samples are
     changes_python: bool = False  # something that is no tensor of the model, so no graph would change it

@@ -21,6 +21,7 @@ from paceline.base.errors import RunFailed
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
 from paceline.worker.same_data import Look, look, same_samples
+from paceline.worker.tasks.content import as_bytes
 from paceline.worker.tasks.feed import Draws, Feed, TensorFeed, make_feed
 from paceline.worker.tasks.order import sample_keys
 from paceline.worker.tasks.task import Task, users_code
@@ -244,7 +245,7 @@ def _same(own: Sequence[torch.Tensor], shared: Sequence[torch.Tensor]) -> bool:
     return all(
         mine.is_floating_point() == theirs.is_floating_point()
         and (mine.is_floating_point() or mine.dtype == theirs.dtype)
-        and all(a.to(theirs.dtype).contiguous().view(torch.uint8).equal(b.view(torch.uint8)) for a, b in _pairs(mine, theirs))
+        and all(as_bytes(a.to(theirs.dtype)).equal(as_bytes(b)) for a, b in _pairs(mine, theirs))
         for mine, theirs in zip(own, shared, strict=True)
     )  # fmt: skip
 

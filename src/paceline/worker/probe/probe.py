@@ -17,6 +17,7 @@ from paceline.spec.verdict import LossKind, ModelKind, Verdict
 from paceline.worker.probe.criteria import Criteria
 from paceline.worker.probe.effort import Effort, affordable, in_single
 from paceline.worker.probe.losses import SAID, Look, Terms, alike, ignores, look, not_as_said, term_kind
+from paceline.worker.probe.outputs import has_number
 from paceline.worker.probe.samples import MOST, Samples
 from paceline.worker.probe.scores import score_kinds, uses_inputs
 from paceline.worker.probe.steps import OwnSteps
@@ -103,7 +104,6 @@ class _Probe:
         self.lean: int | None = None  # of how many samples gradients are looked at at the outputs
         self._evaluated: Any = None  # outputs of all of them in evaluation, where nothing moves there
         self._looks: dict[Places, Look] | None = None  # what was computed already, of weights that stay
-        self._listened = False
 
     def effort(self) -> Effort:
         if self.own_steps is not None:  # which computes what it likes
@@ -124,19 +124,10 @@ class _Probe:
             with self.criteria:
                 return Look(self.own_steps.terms(places), None, [])
         if self._looks is None:
-            return self._looked(places)
+            return look(self.subject, places, self.criteria, lean=self.lean)
         if places not in self._looks:
-            self._looks[places] = self._looked(places)
+            self._looks[places] = look(self.subject, places, self.criteria, lean=self.lean)
         return self._looks[places]
-
-    def _looked(self, places: Places) -> Look:
-        found = look(self.subject, places, self.criteria, lean=self.lean)
-        if _numbers_in(found.outputs) and not self._listened:
-            # Once: a loss that the model computes itself asks torch's criteria in forward, which need not be followed otherwise.
-            self._listened = True
-            with self.criteria:
-                self.subject.outputs(places, training=True)
-        return found
 
     def verdict(self, effort: Effort, *, couples: bool) -> Verdict:
         subject, task = self.subject, self.task
@@ -147,7 +138,7 @@ class _Probe:
         num = len(self.whole)
         buffers, outputs = self._model(training=True)
         alone, evaluated = self._model(training=False)
-        rows = self.own_steps is not None or (bool(rows_of(outputs[0], 0, num, num)) and not _numbers_in(outputs[0]))
+        rows = self.own_steps is not None or (bool(rows_of(outputs[0], 0, num, num)) and not has_number(outputs[0]))
         pairs = buffers == "batchnorm" and self._needs_two()
         usual = task.loss is usual_loss and loss_within(outputs[0]) is None
         terms = {} if usual else self._terms(checks=buffers != "together")
@@ -159,10 +150,12 @@ class _Probe:
             known = evaluated if self.lean is not None and len(evaluated) == 1 + len(self.parts) else None
             scores = score_kinds(subject, self.whole, self.parts, self.tolerance, known)
         whole = "whole" in scores.values()
+        loss = _together(kinds)
         return Verdict(
-            loss=_together(kinds), terms=terms if len(terms) > 1 else {}, scores=scores, buffers=buffers,
+            loss=loss, terms=terms if len(terms) > 1 else {}, scores=scores, buffers=buffers,
             uses_inputs=whole and uses_inputs(subject, self.whole), together_in_evaluation=alone == "together",
             rows=rows, needs_two=pairs, **changes, draws=subject.drew, data_draws=subject.samples.drew,
+            ragged=loss == "coupled" and subject.samples.ragged,
             samples=len(self.whole),
             precision=str(self.dtype).removeprefix("torch.float"),
         )  # fmt: skip
@@ -301,11 +294,6 @@ def _together(kinds: set[str]) -> LossKind:
         return "coupled"
     (*_, word) = sorted(kinds, key=("total", "mean", "ratio").index)
     return word  # pyright: ignore[reportReturnType]
-
-
-def _numbers_in(outputs: Any) -> bool:
-    """A single number among the outputs, which no rank could gather: a loss of the model's own, say."""
-    return any(isinstance(leaf, torch.Tensor) and not leaf.dim() for leaf in leaves_of(outputs))
 
 
 def _same(one: torch.Tensor | None, other: torch.Tensor) -> bool:

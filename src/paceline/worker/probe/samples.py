@@ -15,10 +15,12 @@ from paceline.worker.tasks.content import parts_of
 from paceline.worker.tasks.feed import DatasetFeed, Feed, StreamFeed, TensorFeed
 from paceline.worker.tasks.order import Piece, sample_keys
 from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.tree import leaves_of
 from paceline.worker.world.seed import random_states
 
 MOST = 48
 _MOST_CLASSES = 24
+_MOST_ALONE = 8
 _HOST = torch.device("cpu")
 
 
@@ -49,6 +51,15 @@ class Samples:
     @property
     def num(self) -> int:
         return len(self._ids)
+
+    @property
+    def ragged(self) -> bool:
+        """Whether single samples make batches of different shapes, so that larger ones are filled up to the longest."""
+        seen = {
+            str([list(leaf.shape[1:]) for leaf in leaves_of(self.batch([place])) if isinstance(leaf, torch.Tensor)])
+            for place in range(min(self.num, _MOST_ALONE))
+        }
+        return len(seen) > 1
 
     def batch(self, places: Sequence[int]) -> Any:
         ids = self._ids[list(places)]

@@ -5,8 +5,8 @@ import torch
 from torch.utils.data import Dataset
 from transformers import BertConfig, BertForSequenceClassification
 
-GOOD, BAD = "good fine great lovely superb".split(), "bad poor awful dull boring".split()
-FILLER = "the film was and a story with some actors in it".split()
+GOOD, BAD = ["good", "fine", "great", "lovely", "superb"], ["bad", "poor", "awful", "dull", "boring"]
+FILLER = ["the", "film", "was", "and", "a", "story", "with", "some", "actors", "in", "it"]
 VOCAB = {word: index for index, word in enumerate(["[PAD]", "[CLS]", "[SEP]", *GOOD, *BAD, *FILLER])}
 MAX_LENGTH = 12
 

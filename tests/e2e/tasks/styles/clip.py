@@ -12,7 +12,7 @@ def pairs(num, seed):
     generator = torch.Generator().manual_seed(seed)
     meaning = torch.randn(num, 3, generator=generator)
     to = torch.randn(3, 9, generator=torch.Generator().manual_seed(0))
-    words = (meaning > 0).long() + 2 * torch.arange(3)
+    words = (meaning * 4 + 6).long().clamp(0, 11) + 12 * torch.arange(3)
     return meaning @ to + 0.3 * torch.randn(num, 9, generator=generator), words
 
 
@@ -20,7 +20,7 @@ class CLIP(nn.Module):
     def __init__(self, embed_dim=5):
         super().__init__()
         self.visual = nn.Sequential(nn.Linear(9, 12), nn.GELU(), nn.Linear(12, embed_dim))
-        self.token_embedding = nn.Embedding(6, 8)
+        self.token_embedding = nn.Embedding(36, 8)
         self.text_projection = nn.Linear(8, embed_dim)
 
     def encode(self, image, text):

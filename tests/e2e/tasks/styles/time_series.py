@@ -1,7 +1,6 @@
 """Forecasting as in the time-series notebooks: sliding windows of one series, a GRU, R2 and MAPE of the whole test set."""
 
 import numpy as np
-import torch
 from torch import nn
 
 LOOKBACK, HORIZON = 10, 3

@@ -43,7 +43,7 @@ class Circles(Dataset):
         at = torch.rand(num, 3, generator=generator)
         grid = torch.arange(8.0) / 8
         far = (grid[None, :, None] - at[:, 0, None, None]) ** 2 + (grid[None, None, :] - at[:, 1, None, None]) ** 2
-        self.masks = (far < (0.15 + 0.2 * at[:, 2, None, None]) ** 2).long()
+        self.masks = (far < (0.3 + 0.3 * at[:, 2, None, None]) ** 2).long()
         self.images = self.masks[:, None] + 0.7 * torch.randn(num, 1, 8, 8, generator=generator)
 
     def __len__(self):
@@ -76,8 +76,8 @@ def dice_loss(probabilities, target, epsilon=1e-6):
 
 
 def loss(outputs, batch):
-    one_hot = F.one_hot(batch["mask"], 2).permute(0, 3, 1, 2).to(outputs.dtype)
-    return F.cross_entropy(outputs, batch["mask"]) + dice_loss(outputs.softmax(dim=1), one_hot)
+    foreground = outputs.softmax(dim=1)[:, 1]
+    return F.cross_entropy(outputs, batch["mask"]) + dice_loss(foreground, batch["mask"].to(outputs.dtype))
 
 
 def score(outputs, batch):
