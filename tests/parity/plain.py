@@ -15,7 +15,8 @@ from paceline.worker.tasks.forms import Form
 from paceline.worker.tasks.hooks import call
 from paceline.worker.tasks.load import load_task
 from paceline.worker.tasks.order import epoch_order, sample_keys
-from paceline.worker.tasks.task import Task, no_score, usual_score
+from paceline.worker.tasks.task import Task, no_score
+from paceline.worker.tasks.usual import usual_score
 from paceline.worker.world.seed import RandomStreams, seed_everything
 
 RULES: dict[str, Any] = {
@@ -62,9 +63,14 @@ class Data:
                 self.given = list(self.stream)
 
     def __len__(self) -> int:
+        if isinstance(self.given, dict):
+            return len(self.given["x"])
         return len(self.given[0]) if isinstance(self.given, tuple) else len(self.given)
 
     def batch(self, ids: Any) -> Any:
+        if isinstance(self.given, dict):
+            named = self.given.items()
+            return doubled({name: torch.as_tensor(np.asarray(column))[torch.as_tensor(ids)] for name, column in named})
         if isinstance(self.given, tuple):
             return doubled(tuple(torch.as_tensor(tensor)[torch.as_tensor(ids)] for tensor in self.given))
         return doubled(self.collate([self.given[int(index)] for index in ids]))

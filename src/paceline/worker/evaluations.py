@@ -6,7 +6,7 @@ from paceline.worker.assemble import Parts
 from paceline.worker.evaluate import Evaluated, apart, evaluate
 from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import Tally
-from paceline.worker.progress import write_pass
+from paceline.worker.progress import warn_of_twice, write_pass
 from paceline.worker.tasks.task import users_code
 
 
@@ -40,6 +40,7 @@ class Evaluations:
         parts.memory.evaluating(True)
         with users_code(f"{parts.task.name} (evaluation)", parts.task.source):
             found = evaluate(parts, self._names)
+            warn_of_twice(self.observe, parts, "test")
         parts.memory.evaluating(False)
         self._names = found.names
         return found

@@ -21,7 +21,8 @@ from paceline.base.errors import RunFailed
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
 from paceline.worker.same_data import Look, look, same_samples
-from paceline.worker.tasks.feed import Draws, Feed, TensorFeed, make_feed
+from paceline.worker.tasks.feed import Draws, Feed, TensorFeed
+from paceline.worker.tasks.given import make_feed
 from paceline.worker.tasks.order import sample_keys
 from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform import precision
@@ -120,6 +121,7 @@ def _feed(spec: Spec, task: Task, split: str, rank: int, *, workers: int, pinned
         data = task.train_data() if split == "train" else task.test_data()
         return make_feed(
             data, what=what, collate=task.collate, workers=workers, draws=_draws(spec.seed, rank), pinned=pinned,
+            most=spec.steps * spec.batch if split == "train" and spec.steps is not None else None,
         )  # fmt: skip
 
 
@@ -176,7 +178,7 @@ def _taken(
             kind="data",
         )
     feed.tensors = tensors  # so that no reference to this feed keeps the rank's own copy alive
-    return SharedFeed(tensors)
+    return SharedFeed(tensors, feed.form)
 
 
 def _share(spec: Spec, feeds: Sequence[Feed]) -> Shared | None:

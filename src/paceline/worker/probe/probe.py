@@ -26,8 +26,9 @@ from paceline.worker.tasks.by_number import ByNumber
 from paceline.worker.tasks.feed import Feed
 from paceline.worker.tasks.forms import LOSS
 from paceline.worker.tasks.returned import loss_terms
-from paceline.worker.tasks.task import ONE_VALUE, Task, no_loss, no_score, sentence, usual_loss, usual_score
+from paceline.worker.tasks.task import ONE_VALUE, Task, no_loss, no_score, sentence
 from paceline.worker.tasks.tree import leaves_of
+from paceline.worker.tasks.usual import doubt, usual_loss, usual_score
 from paceline.worker.transform import precision, side_effects
 from paceline.worker.world.seed import seed_everything
 
@@ -147,11 +148,12 @@ class _Probe:
             known = evaluated if self.lean is not None and len(evaluated) == 1 + len(self.parts) else None
             scores = score_kinds(subject, self.whole, self.parts, self.tolerance, known)
         whole = "whole" in scores.values()
+        guessed = doubt(outputs[0], subject.samples.batch(self.whole)) if task.loss is usual_loss else None
         return Verdict(
             loss=_together(kinds), terms=terms if len(terms) > 1 else {}, scores=scores, buffers=buffers,
             uses_inputs=whole and uses_inputs(subject, self.whole), together_in_evaluation=alone == "together",
             rows=rows, needs_two=pairs, **changes, draws=subject.drew, samples=len(self.whole),
-            precision=str(self.dtype).removeprefix("torch.float"),
+            precision=str(self.dtype).removeprefix("torch.float"), notes=() if guessed is None else (("guessed", guessed),),
         )  # fmt: skip
 
     def _model(self, *, training: bool) -> tuple[ModelKind, list[Any]]:
