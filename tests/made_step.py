@@ -19,7 +19,9 @@ from paceline.worker.step.description import StepDescription
 from paceline.worker.step.executor import StepParts
 from paceline.worker.step.state import TrainState
 from paceline.worker.step.update import Update
-from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.tasks.feed import TensorFeed
+from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.usual import usual_forward, usual_loss, usual_score
 from paceline.worker.transform.flow import Flow
 from paceline.worker.transform.precision import Arithmetic
 from paceline.worker.world.join import World
@@ -46,4 +48,14 @@ def step_parts(
     rates = Rates(optimizer, schedule or (lambda _: Rate(lr)), lr, moves=schedule is not None)
     description = StepDescription(task, Arithmetic(spec, WORLD.device, Flow(model)), in_one_piece=spec.accumulate == 1)
     update = Update(state, sharding, rates, clip=spec.clip)
-    return StepParts(task_module, description, state, update, sharding, WORLD, Stopwatch("data"), spec.batch, data)
+    return StepParts(
+        task_module,
+        description,
+        state,
+        update,
+        sharding,
+        WORLD,
+        Stopwatch("data"),
+        spec.batch,
+        None if data is None else TensorFeed(data),
+    )

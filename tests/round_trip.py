@@ -20,7 +20,8 @@ from paceline.worker.measure.tally import Tally
 from paceline.worker.progress import Progress
 from paceline.worker.shared_data import load_data
 from paceline.worker.step.state import Snapshot
-from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.usual import usual_forward, usual_loss, usual_score
 from paceline.worker.world.join import World
 
 NUM, BATCH = 44, 8  # a short last batch

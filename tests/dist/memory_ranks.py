@@ -26,7 +26,8 @@ from paceline.base.errors import RunFailed
 from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.replicate import Replicated
 from paceline.worker.sharding.task_module import TaskModule
-from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.usual import usual_forward, usual_loss, usual_score
 from paceline.worker.world.collectives import Exchange, carried, broadcast, all_reduce_
 from paceline.worker.world.join import World
 from paceline.worker.world.shared_all_reduce import PART_BYTES, SLOT_BYTES, SharedAllReduce

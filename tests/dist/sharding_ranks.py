@@ -31,7 +31,8 @@ from paceline.worker.progress import Progress
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.observer import Observer
 from paceline.worker.tasks.order import epoch_order, training_pieces
-from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.usual import usual_forward, usual_loss, usual_score
 from paceline.worker.world.collectives import agree
 from paceline.worker.world.join import World
 from paceline.worker.zygote import warm

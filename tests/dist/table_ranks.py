@@ -40,7 +40,8 @@ from paceline.worker.tasks.feed import batches
 from paceline.worker.tasks.forms import LOSS
 from paceline.worker.tasks.load import load_task
 from paceline.worker.tasks.order import micro_pieces, training_pieces
-from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.usual import usual_forward, usual_loss, usual_score
 from paceline.worker.world.join import World
 
 STEPS = 3

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from paceline.spec.run import Spec
 from paceline.worker.tasks.forms import Form
 from paceline.worker.tasks.hooks import call
 from paceline.worker.tasks.load import load_task
 from paceline.worker.tasks.order import epoch_order, sample_keys
-from paceline.worker.tasks.task import Task, no_score, usual_loss, usual_score
+from paceline.worker.tasks.task import Task, no_score
+from paceline.worker.tasks.usual import usual_loss, usual_score
 from paceline.worker.world.seed import RandomStreams, seed_everything
 
 RULES: dict[str, Any] = {
@@ -48,11 +49,19 @@ def _quotient(total: Any, count: Any) -> Any:
     return total / count if isinstance(total, torch.Tensor) and total.requires_grad else float(total) / float(count)
 
 
+def tensor_of(part: Any) -> torch.Tensor:
+    """Of a tensor, an array, a frame or a column."""
+    return part if isinstance(part, torch.Tensor) else torch.as_tensor(np.array(part))
+
+
 class Data:
     def __init__(self, given: Any, task: Task, seed: int) -> None:
+        self.collate = task.collate or default_collate
+        if isinstance(given, DataLoader):
+            self.collate = given.collate_fn
+            given = given.dataset
         self.stream = given if isinstance(given, IterableDataset) else None
         self.given, self.seed = given, seed
-        self.collate = task.collate or default_collate
         self.begin(0)
 
     def begin(self, epoch: int) -> None:
@@ -63,11 +72,16 @@ class Data:
                 self.given = list(self.stream)
 
     def __len__(self) -> int:
+        if isinstance(self.given, dict):
+            return len(self.given["x"])
         return len(self.given[0]) if isinstance(self.given, tuple) else len(self.given)
 
     def batch(self, ids: Any) -> Any:
+        if isinstance(self.given, dict):
+            named = self.given.items()
+            return doubled({name: torch.as_tensor(np.asarray(column))[torch.as_tensor(ids)] for name, column in named})
         if isinstance(self.given, tuple):
-            return doubled(tuple(torch.as_tensor(tensor)[torch.as_tensor(ids)] for tensor in self.given))
+            return doubled(tuple(tensor_of(part)[torch.as_tensor(ids)] for part in self.given))
         return doubled(self.collate([self.given[int(index)] for index in ids]))
 
 

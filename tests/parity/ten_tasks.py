@@ -186,6 +186,18 @@ class ShufflingStream(R2):
         return Numbered(True)
 
 
+class EndlessStream(Stream):
+    """Without a length: as many samples as the steps take."""
+
+    def train_data(self):
+        class Endless(IterableDataset):
+            def __iter__(self):
+                x, y = points(90, 1)
+                yield from zip(x, y, strict=True)
+
+        return Endless()
+
+
 # 5: state that a graph would freeze
 class Annealed(R2):
     def __init__(self):
@@ -378,6 +390,18 @@ class Named(R2):
             "worst": (outputs[:, 0] - batch["y"]).abs().max(),
             "within": paceline.total((outputs[:, 0] - batch["y"]).abs() < 1),
         }
+
+
+class NamedArrays(Named):
+    """A dict of arrays, which are fetched as one tensor each."""
+
+    def train_data(self):
+        x, y = points(53, 1)
+        return {"x": x.numpy(), "y": y.numpy()}
+
+    def test_data(self):
+        x, y = points(23, 2)
+        return {"x": x.tolist(), "y": y}
 
 
 class Gan:

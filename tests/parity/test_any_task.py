@@ -35,6 +35,7 @@ COMPUTED = {
     "Tokens": IN_ONE_PIECE,
     "Stream": ALL,
     "ShufflingStream": ALL,
+    "EndlessStream": ALL,
     "Annealed": "1",
     "AnnealedByStep": EAGER,
     "Normed": "1 1g",
@@ -49,6 +50,7 @@ COMPUTED = {
     "RunningCentre": "1 1g",
     "WholeScores": ALL,
     "Named": ALL,
+    "NamedArrays": ALL,
     "Gan": "1 2 3",
 }
 # What is computed, and is another model than on one process: a warning says so.

@@ -15,7 +15,7 @@ class DataFacts:
     """tensors: in memory, batched by one indexed copy; dataset: map-style, through a loader; stream: an IterableDataset."""
 
     kind: DataKind
-    num: int
+    num: int | None  # None: a stream without a length
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class Inputs(Frozen):
     files: dict[str, Stamp] = {}
     folders: dict[str, str] = {}
     variables: dict[str, str | None] = {}
-    samples: dict[str, tuple[int, tuple[tuple[str, ...], ...]]] = {}
+    samples: dict[str, tuple[int | None, tuple[tuple[str, ...], ...]]] = {}
     seed: int = 0
 
 

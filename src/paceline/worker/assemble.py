@@ -129,7 +129,7 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
         task_module,
         StepDescription(task, arithmetic, in_one_piece=in_one_piece, together=together),
         state, Update(state, sharding, rates, clip=spec.clip), sharding, world, watch, spec.batch,
-        feeds.train.tensors if isinstance(feeds.train, TensorFeed) else None,
+        feeds.train if isinstance(feeds.train, TensorFeed) else None,
     )  # fmt: skip
     step: Step = _accelerated(spec, parts) if spec.wrap == "accelerate" else build_step(spec, parts)
     # After the model: from here on each rank has a stream of its own, but ranks that see the same samples draw the same.

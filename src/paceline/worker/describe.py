@@ -16,7 +16,7 @@ from paceline.records.layout import RunDir
 from paceline.spec.inputs import source_digest
 from paceline.spec.settings import names
 from paceline.spec.tasks import task_file
-from paceline.spec.verdict import Verdict
+from paceline.spec.verdict import Note, Verdict
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.optim.sparse import sparse_parameters
 from paceline.worker.probe.kept import KeptVerdict
@@ -25,9 +25,12 @@ from paceline.worker.probe.probe import probe
 from paceline.worker.probe.reads import Reads
 from paceline.worker.same_data import Look, look
 from paceline.worker.sharding.tables import build_outline
-from paceline.worker.tasks.feed import Feed, make_feed
+from paceline.worker.tasks.feed import Feed
+from paceline.worker.tasks.given import given, make_feed
 from paceline.worker.tasks.load import Definition, find, values_for
-from paceline.worker.tasks.task import Task, users_code, usual_loss, usual_score
+from paceline.worker.tasks.stream_feed import ENDLESS, StreamFeed
+from paceline.worker.tasks.task import Task, users_code
+from paceline.worker.tasks.usual import usual_loss, usual_score
 from paceline.worker.world.seed import seed_everything
 
 _KEPT = 16  # samples of a Dataset whose digests are kept in the spec
@@ -63,14 +66,15 @@ def _described(asked: dict[str, Any], kept: KeptVerdict | None = None) -> tuple[
     task = definition.build(values, asked["data"])
     seed_everything(asked["seed"])
     model = build_outline(task) if asked.get("outline") else task.build_model()
-    train, test = _feed(task, "train", asked["seed"]), _feed(task, "test", asked["seed"])
-    defaults = definition.defaults
+    train, wanted, said = _feed(task, "train", asked["seed"])
+    test, wanted_test, said_test = _feed(task, "test", asked["seed"])
+    defaults = {**wanted, **wanted_test, **definition.defaults}
     if task.own_rate is not None:
         with users_code(f"{task.name}: the rate of its optimizer", task.source):
             defaults = {"lr": task.own_rate(model), **defaults}
     facts = TaskFacts(
         params=definition.params, values=values, defaults=defaults, takes_data=definition.takes_data,
-        train=DataFacts(train.kind, train.num), test=DataFacts(test.kind, test.num),
+        train=DataFacts(train.kind, _num(train)), test=DataFacts(test.kind, _num(test)),
         num_parameters=sum(p.numel() for p in model.parameters()),
         source_sha256=None, knows_better=task.better is not None or task.score is usual_score,
         layers=_layers(model), capability=_capability(),
@@ -81,12 +85,12 @@ def _described(asked: dict[str, Any], kept: KeptVerdict | None = None) -> tuple[
     )  # fmt: skip
     looks: dict[str, Any] = {}
     if kept is not None:
-        looks = {name: (feed.num, _digests(look(feed))) for name, feed in (("train", train), ("test", test))}
+        looks = {name: (_num(feed), _digests(look(feed))) for name, feed in (("train", train), ("test", test))}
         watch, outline = Stopwatch("probe"), asked.get("outline")
         # the last of all: a probe leaves the model as it may be
         verdict = kept.or_made(looks, lambda: _probed(facts, task, train, None if outline else model, asked["seed"]))
         # what a look at the data itself finds is never kept
-        verdict = verdict.model_copy(update={"notes": (*verdict.notes, *in_common(train, test))})
+        verdict = verdict.model_copy(update={"notes": (*verdict.notes, *said, *said_test, *in_common(train, test))})
         facts = replace(facts, probe=verdict.model_dump(mode="json"), probe_s=watch.elapsed())
     return facts, looks
 
@@ -124,12 +128,20 @@ def _checked(definition: Definition, asked: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _feed(task: Task, split: str, seed: int) -> Feed:
-    what = f"{task.name}: {split}_data()"
+def _feed(task: Task, split: str, seed: int) -> tuple[Feed, dict[str, Any], tuple[Note, ...]]:
+    """And what a loader that the task returned asks for, by settings, and what of it is not used."""
+    what, is_train = f"{task.name}: {split}_data()", split == "train"
     seed_everything(seed)
     with users_code(what, task.source):
-        data = task.train_data() if split == "train" else task.test_data()
-        return make_feed(data, what=what, collate=task.collate)
+        data = task.train_data() if is_train else task.test_data()
+        taken = given(data, what)
+        feed = make_feed(data, what=what, collate=task.collate, most=ENDLESS if is_train else None)
+    asks = taken.asks if is_train else {"test_batch": taken.asks["batch"]} if "batch" in taken.asks else {}
+    return feed, asks, taken.notes if is_train else ()
+
+
+def _num(feed: Feed) -> int | None:
+    return None if isinstance(feed, StreamFeed) and not feed.ends else feed.num
 
 
 def _probed(facts: TaskFacts, task: Task, feed: Feed, model: torch.nn.Module | None, seed: int) -> Verdict:

@@ -6,7 +6,7 @@ from paceline.worker.assemble import Parts
 from paceline.worker.evaluate import Evaluated, apart, evaluate
 from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import Tally
-from paceline.worker.progress import write_pass
+from paceline.worker.progress import warn_of_twice, write_pass
 from paceline.worker.tasks.task import users_code
 from paceline.worker.world.seed import kept
 
@@ -42,6 +42,7 @@ class Evaluations:
         # What the model or the data draws here must not move what training draws: it would depend on test_batch.
         with kept(parts.world.device), users_code(f"{parts.task.name} (evaluation)", parts.task.source):
             found = evaluate(parts, self._names)
+            warn_of_twice(self.observe, parts, "test")
         parts.memory.evaluating(False)
         self._names = found.names
         return found

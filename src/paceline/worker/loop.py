@@ -12,7 +12,7 @@ from paceline.worker.assemble import Parts
 from paceline.worker.evaluations import Evaluations
 from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import Tally
-from paceline.worker.progress import Progress, write_pass
+from paceline.worker.progress import Progress, warn_of_twice, write_pass
 from paceline.worker.samples import Samples
 from paceline.worker.tasks.order import Piece, epoch_order, training_pieces
 from paceline.worker.tasks.task import users_code
@@ -39,6 +39,7 @@ def train(parts: Parts, progress: Progress) -> Tally:
             pieces = epoch_pieces(parts)
         progress.mark(epoch)
         _write_training(progress.observe, parts, epoch, progress, seen)
+        warn_of_twice(progress.observe, parts, "train")
         total = evaluations.after(epoch)
         progress.epoch = Tally()
         if last:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.records.events import Epoch, Mark
+from paceline.records.events import Epoch, Mark, Warned
 from paceline.records.split import COMMUNICATION
 from paceline.records.steady import WARMUP_STEPS
 from paceline.worker.assemble import Parts
 from paceline.worker.measure.clock import wall
 from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import Tally, finite
+from paceline.worker.same_data import same_pass
 
 _TRAINING = ("data", "forward", "backward", COMMUNICATION, "optimizer", "step")
 
@@ -31,6 +32,14 @@ def write_pass(
             t=wall(), middle=middle,
         )
     )  # fmt: skip
+
+
+def warn_of_twice(observe: Observer, parts: Parts, split: str) -> None:
+    """After a pass over a stream: refused where ranks had other samples, said where samples came more than once."""
+    feed = parts.train if split == "train" else parts.test
+    twice = same_pass(feed, split, parts.world, name=parts.task.name)
+    if twice is not None and parts.world.rank == 0:
+        observe.write(Warned("twice", twice, wall()))
 
 
 class Progress:

@@ -14,7 +14,9 @@ from paceline.base.errors import RunFailed
 from paceline.spec.inputs import SAYS_NOTHING, differ
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.tasks.content import UNKNOWN, digest, parts_of, readable, row_bytes
-from paceline.worker.tasks.feed import DatasetFeed, Feed, MappedFeed, TensorFeed
+from paceline.worker.tasks.dataset_feed import DatasetFeed
+from paceline.worker.tasks.feed import Feed, MappedFeed, TensorFeed
+from paceline.worker.tasks.stream_feed import StreamFeed
 from paceline.worker.world.collectives import agree, broadcast_json
 from paceline.worker.world.join import World
 from paceline.worker.world.seed import kept, seed_everything
@@ -82,6 +84,28 @@ def _of_dataset(feed: DatasetFeed) -> list[list[str]]:
 def _digests(feed: DatasetFeed, place: int) -> list[str]:
     seed_everything(0)  # what a sample draws from the global streams is the same on every rank
     return [SAYS_NOTHING if part == UNKNOWN else part.hex() for part in parts_of(feed.dataset[place])]
+
+
+def same_pass(feed: Feed, split: str, world: World, *, name: str) -> str | None:
+    """All ranks together, after a walk through a stream: whether it gave all of them the same samples at the same places. Comes back:
+    what a reader must know of samples that came twice. Of the first walk; then there is nothing to tell."""
+    if not isinstance(feed, StreamFeed) or feed.first_pass is None:
+        return None
+    seen = np.frombuffer(feed.first_pass, dtype=np.uint64)
+    feed.first_pass = None
+    common, longest = agree(len(seen), world)
+    half = digest(seen[:common].tobytes()) >> 2  # what a collective of whole numbers can carry
+    smallest, largest = agree(half, world)
+    if smallest != largest:
+        raise RunFailed(
+            f"{name}: {split}_data() is a stream that gave the ranks other samples at the same places, so some were used twice and others "
+            "never: shuffle with torch's or NumPy's global generator, which is the same on every rank, or with one of a fixed seed",
+            kind="data",
+        )
+    _, twice = agree(len(seen) - len(np.unique(seen)), world)
+    if not twice:
+        return None
+    return f"{split}_data() is a stream that gave {longest - twice} different samples and {twice} of them again, in a pass of {longest}"
 
 
 def same_samples(looks: dict[str, Look] | None, world: World, *, name: str) -> None:

@@ -22,7 +22,8 @@ from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
 from paceline.worker.same_data import Look, look, same_samples
 from paceline.worker.tasks.content import as_bytes
-from paceline.worker.tasks.feed import Draws, Feed, TensorFeed, make_feed
+from paceline.worker.tasks.feed import Draws, Feed, TensorFeed
+from paceline.worker.tasks.given import make_feed
 from paceline.worker.tasks.order import sample_keys
 from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform import precision
@@ -121,6 +122,7 @@ def _feed(spec: Spec, task: Task, split: str, rank: int, *, workers: int, pinned
         data = task.train_data() if split == "train" else task.test_data()
         return make_feed(
             data, what=what, collate=task.collate, workers=workers, draws=_draws(spec.seed, rank), pinned=pinned,
+            most=spec.steps * spec.batch if split == "train" and spec.steps is not None else None,
         )  # fmt: skip
 
 
@@ -177,7 +179,7 @@ def _taken(
             kind="data",
         )
     feed.tensors = tensors  # so that no reference to this feed keeps the rank's own copy alive
-    return SharedFeed(tensors)
+    return SharedFeed(tensors, feed.form)
 
 
 def _share(spec: Spec, feeds: Sequence[Feed]) -> Shared | None:

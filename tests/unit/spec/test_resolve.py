@@ -264,6 +264,7 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "cut-is-known": (looked(loss="coupled", unknown="no"), {"accumulate": 2}),
     "workers-have-work": (KNOWN, {"workers": 2}),
     "stream-has-its-order": (Known(HOST, DataShape("stream")), {"shuffle": True}),
+    "stream-has-an-end": (Known(HOST, DataShape("stream", endless=True)), {"epochs": 1}),
     "stream-in-the-rank": (Known(HOST, DataShape("stream")), {"workers": 1, "shuffle": False}),
     "profile-counts-batches": (KNOWN, {"profile": "training", "epochs": 1}),
     "profile-of-one-process": (KNOWN, {"profile": "training", "on": "1x2"}),

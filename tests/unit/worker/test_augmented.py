@@ -13,7 +13,7 @@ from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.samples import Samples, augmented
-from paceline.worker.tasks.feed import make_feed
+from paceline.worker.tasks.given import make_feed
 from paceline.worker.tasks.load import find
 from paceline.worker.tasks.order import epoch_order, sample_keys, training_pieces
 

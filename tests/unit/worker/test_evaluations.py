@@ -14,7 +14,8 @@ from paceline.spec.steps import num_evaluations
 from paceline.worker.loop import train
 from paceline.worker.progress import Progress
 from paceline.worker.step.state import Snapshot
-from paceline.worker.tasks.task import Task, usual_loss, usual_score
+from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.usual import usual_loss, usual_score
 from round_trip import NUM, assembled, differences, network, spec_of, task
 
 STEPS = 6  # of an epoch: 44 samples in batches of 8

@@ -25,7 +25,8 @@ from paceline.worker.progress import Progress
 from paceline.worker.resilience.weights import save
 from paceline.worker.shared_data import load_data
 from paceline.worker.tasks.load import load_task
-from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.usual import usual_forward, usual_loss, usual_score
 from paceline.worker.world.join import World
 
 WORLD = World(rank=0, size=1, local_rank=0, host="here", device=torch.device("cpu"), backend="gloo")

@@ -8,16 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset
 
 from paceline.base.errors import RunFailed
 from paceline.worker import same_data
-from paceline.worker.same_data import Look, look, same_samples
-from paceline.worker.tasks.feed import make_feed
+from paceline.worker.same_data import Look, look, same_pass, same_samples
+from paceline.worker.tasks.feed import batches
+from paceline.worker.tasks.given import make_feed
+from paceline.worker.tasks.order import Piece
 
 ROWS = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(300)
 WORLD: Any = type("OneOfTwo", (), {"size": 2, "rank": 1})()
+
+
+class Samples(TensorDataset):
+    """As a Dataset of the user's own is: nobody knows what is in it."""
 
 
 class Drawn(TensorDataset):
@@ -54,10 +60,10 @@ def test_one_number_of_a_small_set_is_enough() -> None:
 
 def test_samples_of_a_dataset() -> None:
     before = torch.get_rng_state()
-    found = seen(TensorDataset(ROWS, LABELS))
-    assert 1 <= len(found.samples) <= 64 and not found.differs(seen(TensorDataset(ROWS, LABELS)))
-    assert found.differs(seen(TensorDataset(ROWS, LABELS.flip(0))))
-    assert found.differs(seen(TensorDataset(ROWS)))
+    found = seen(Samples(ROWS, LABELS))
+    assert 1 <= len(found.samples) <= 64 and not found.differs(seen(Samples(ROWS, LABELS)))
+    assert found.differs(seen(Samples(ROWS, LABELS.flip(0))))
+    assert found.differs(seen(Samples(ROWS)))
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -79,11 +85,11 @@ def test_what_is_new_each_time_is_left_out_and_the_rest_is_compared() -> None:
 
 
 def test_a_short_look_is_compared_as_far_as_it_went(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = seen(TensorDataset(ROWS, LABELS))
+    whole = seen(Samples(ROWS, LABELS))
     monkeypatch.setattr(same_data, "_BUDGET_S", -1.0)
-    short = seen(TensorDataset(ROWS, LABELS))
+    short = seen(Samples(ROWS, LABELS))
     assert len(short.samples) == 1 and not short.differs(whole) and not whole.differs(short)
-    assert short.differs(seen(TensorDataset(ROWS.flip(0), LABELS)))
+    assert short.differs(seen(Samples(ROWS.flip(0), LABELS)))
 
 
 class Broken(TensorDataset):
@@ -104,3 +110,46 @@ def test_the_sentence_names_the_rank_and_the_way_out(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(same_data, "broadcast_json", lambda value, world: {"train": [["a", "b"]], "test": [["d"]]})
     with pytest.raises(RunFailed, match=r"t.py: test_data\(\) gave other samples on rank 1 than on rank 0.*fixed seed"):
         same_samples(mine, WORLD, name="t.py")
+
+
+class Walked(IterableDataset):
+    def __init__(self, *values: int) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Any:
+        return ((torch.tensor([value]), 0) for value in self.values)
+
+
+def walked(*values: int) -> Any:
+    feed = make_feed(Walked(*values), what="train_data()", collate=None)
+    assert len(list(batches(feed, [Piece(np.arange(len(values)), len(values))]))) == 1
+    return feed
+
+
+def test_ranks_compare_what_a_stream_gave_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as both have walked; `other`: what rank 0 says, of the same places."""
+
+    def ask(mine: tuple[int, ...], other: tuple[int, ...]) -> str | None:
+        told: list[int] = []
+        monkeypatch.setattr(same_data, "agree", lambda value, world: (told.append(value), (value, value))[1])
+        same_pass(walked(*other), "train", WORLD, name="t.py")
+        theirs = iter(told)
+        monkeypatch.setattr(same_data, "agree", lambda value, world: tuple(sorted((value, next(theirs)))))
+        return same_pass(walked(*mine), "train", WORLD, name="t.py")
+
+    assert ask((1, 2, 3), (1, 2, 3)) is None
+    assert ask((1, 2, 2, 1), (1, 2, 2, 1)) == (
+        "train_data() is a stream that gave 2 different samples and 2 of them again, in a pass of 4"
+    )
+    with pytest.raises(RunFailed, match="a stream that gave the ranks other samples at the same places"):
+        ask((1, 2, 3), (1, 3, 2))
+
+
+def test_only_the_first_pass_is_compared() -> None:
+    feed = walked(5, 5)
+    world: Any = type("One", (), {"size": 1, "rank": 0})()
+    assert same_pass(feed, "train", world, name="t.py") is not None
+    assert same_pass(feed, "train", world, name="t.py") is None

@@ -11,9 +11,10 @@ import torch
 
 from paceline.base.errors import BadInput, RunFailed
 from paceline.worker.measure.tally import Tally, finite
-from paceline.worker.tasks.feed import make_feed
+from paceline.worker.tasks.given import make_feed
 from paceline.worker.tasks.load import find, load_task, values_for
-from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.usual import doubt, usual_forward, usual_loss, usual_score
 
 WORLD: Any = type("Alone", (), {"size": 1, "rank": 0})()
 
@@ -51,8 +52,45 @@ def test_a_column_of_outputs_is_not_broadcast_against_a_row() -> None:
     outputs, target = torch.zeros(4, 1), torch.ones(4)
     total, count = usual_loss(outputs, (None, target))
     assert (float(total), count) == (4.0, 4)
-    with pytest.raises(RunFailed, match="must match"):
-        usual_loss(torch.zeros(4, 2), (None, target))
+    total, count = usual_loss(torch.zeros(4, 1, 3), (None, torch.ones(4, 3, 1)))
+    assert (float(total), count) == (12.0, 12)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "target", "said"),
+    [
+        ((4, 2), torch.zeros(4), "must match, but for dimensions of size 1"),
+        ((4, 2, 3), torch.zeros(4, 3, 2), "must match"),
+        ((4, 6), torch.zeros(4, 2, 3), "must match"),
+        ((4, 1), torch.zeros(4, dtype=torch.long), "one number for each target is no classification"),
+        ((4,), torch.zeros(4, dtype=torch.long), "one number for each target is no classification"),
+        (
+            (4, 7, 3),
+            torch.zeros(4, 7, dtype=torch.long),
+            r"classes must be the second dimension; return outputs.movedim\(-1, 1\)",
+        ),
+        ((4, 3), torch.zeros(4, 2, dtype=torch.long), "cross entropy needs one number for each class"),
+    ],
+)
+def test_outputs_that_have_no_usual_loss_are_refused(outputs: tuple[int, ...], target: torch.Tensor, said: str) -> None:
+    with pytest.raises(RunFailed, match=said):
+        usual_loss(torch.zeros(*outputs), (None, target))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "target", "said"),
+    [
+        ((4, 3), torch.tensor([0, 1, 2, 1]), None),
+        ((4, 3, 3), torch.zeros(4, 3, dtype=torch.long), "second dimension or the last"),
+        ((4, 5, 3), torch.zeros(4, 3, dtype=torch.long), None),
+        ((4,), torch.tensor([0.0, 1.0, 1.0, 0.0]), "all of them 0 or 1"),
+        ((4,), torch.tensor([0.0, 1.0, 1.0, 0.5]), None),
+        ((2, 3), torch.tensor([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]]), "add up to 1"),
+    ],
+)
+def test_a_loss_that_was_guessed_is_said(outputs: tuple[int, ...], target: torch.Tensor, said: str | None) -> None:
+    found = doubt(torch.zeros(*outputs), (None, target))
+    assert found is None if said is None else said in (found or "")
 
 
 def test_inputs_are_given_as_the_model_takes_them() -> None:
@@ -109,7 +147,7 @@ def test_reserved_score_names_are_refused(name: str) -> None:
         ({"x": 1}, "returned a dict"),
         ("text", "returned a str"),
         (7, "returned a int"),
-        (torch.zeros(3), "returned a Tensor"),
+        (torch.tensor(3.0), "returned a single number"),
         ((x for x in "ab"), "returned a generator"),
     ],
 )

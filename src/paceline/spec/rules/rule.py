@@ -17,6 +17,7 @@ class DataShape:
 
     kind: str
     num: int | None = None  # samples, where that is known
+    endless: bool = False  # nobody can know: a stream without a length
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,12 @@ SAMPLES: tuple[Rule, ...] = (
         "shuffle=true, but the task's training data is an IterableDataset, which has an order of its own: use shuffle=false",
     ),
     Rule(
+        "stream-has-an-end",
+        lambda spec, known: known.train is not None and known.train.endless and spec.steps is None,
+        "the task's training data is an IterableDataset without a length, so nobody knows where an epoch of it ends: give steps=, or a "
+        "__len__ to it",
+    ),
+    Rule(
         "stream-in-the-rank",
         lambda spec, known: spec.workers > 0 and known.train is not None and known.train.kind == "stream",
         "workers={workers}, but the task's training data is an IterableDataset: loader processes would each give every "

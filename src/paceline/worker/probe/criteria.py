@@ -13,8 +13,8 @@ _OF_CLASSES = {functional.cross_entropy, functional.nll_loss}
 
 
 class Criteria(TorchFunctionMode):
-    """`weighs`: a mean over samples that are weighed by their classes. `ignored`: the targets that means leave out. `followed`: a model that
-    computes its own loss was listened to as well."""
+    """`weighs`: a mean over samples that are weighed by their classes. `ignored`: the targets that means leave out. `followed`: a
+    model that computes its own loss was listened to as well."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,13 +19,16 @@ from paceline.worker.tasks.content import (
     UNKNOWN,
     Digests,
     digest,
-    inputs_of,
     parts_of,
     readable,
     row_bytes,
     row_digests,
 )
-from paceline.worker.tasks.feed import DatasetFeed, Feed, MappedFeed, StreamFeed, TensorFeed
+from paceline.worker.tasks.dataset_feed import DatasetFeed
+from paceline.worker.tasks.feed import Feed, MappedFeed, TensorFeed, in_form
+from paceline.worker.tasks.stream_feed import StreamFeed
+from paceline.worker.tasks.targets import inputs_of
+from paceline.worker.tasks.tree import tensors_of
 from paceline.worker.world.seed import kept, seed_everything
 
 _MOST_ROWS, _MOST_BYTES = 1 << 18, 1 << 28  # of tensors, both sets together: a third of a second
@@ -81,14 +84,14 @@ def _look(feed: Feed, other: Feed) -> Looked | None:
     if isinstance(feed, DatasetFeed):
         return _of_samples(_fetched(feed, _places(feed, other)), feed.num)
     if isinstance(feed, StreamFeed):
-        return _of_samples(iter(feed.dataset), feed.num)
+        return _of_samples(iter(feed.dataset), feed.num if feed.ends else None)
     return None
 
 
 def _inputs(feed: Feed) -> tuple[torch.Tensor, ...] | None:
     if not isinstance(feed, TensorFeed | MappedFeed) or not all(map(readable, feed.tensors)):
         return None
-    return feed.tensors[:-1] or feed.tensors
+    return tuple(tensors_of(inputs_of(in_form(feed.tensors, feed.form))))
 
 
 def _of_rows(num: int, tensors: tuple[torch.Tensor, ...], *, mapped: bool) -> Looked:

@@ -28,8 +28,9 @@ from paceline.worker.tasks.feed import Feed
 from paceline.worker.tasks.forms import LOSS
 from paceline.worker.tasks.named_batch import loss_within
 from paceline.worker.tasks.returned import loss_terms
-from paceline.worker.tasks.task import ONE_VALUE, Task, no_loss, no_score, sentence, usual_loss, usual_score
+from paceline.worker.tasks.task import ONE_VALUE, Task, no_loss, no_score, sentence
 from paceline.worker.tasks.tree import leaves_of
+from paceline.worker.tasks.usual import doubt, usual_loss, usual_score
 from paceline.worker.transform import precision, side_effects
 from paceline.worker.world.seed import seed_everything
 
@@ -149,15 +150,14 @@ class _Probe:
         if task.score not in (usual_score, no_score) and task.score_of is None:
             known = evaluated if self.lean is not None and len(evaluated) == 1 + len(self.parts) else None
             scores = score_kinds(subject, self.whole, self.parts, self.tolerance, known)
-        whole = "whole" in scores.values()
-        loss = _together(kinds)
+        whole, loss = "whole" in scores.values(), _together(kinds)
+        guessed = doubt(outputs[0], subject.samples.batch(self.whole)) if usual else None
         return Verdict(
             loss=loss, terms=terms if len(terms) > 1 else {}, scores=scores, buffers=buffers,
             uses_inputs=whole and uses_inputs(subject, self.whole), together_in_evaluation=alone == "together",
-            rows=rows, needs_two=pairs, **changes, draws=subject.drew, data_draws=subject.samples.drew,
-            ragged=loss == "coupled" and subject.samples.ragged,
-            samples=len(self.whole),
-            precision=str(self.dtype).removeprefix("torch.float"),
+            rows=rows, ragged=loss == "coupled" and subject.samples.ragged, needs_two=pairs, **changes, draws=subject.drew,
+            data_draws=subject.samples.drew, samples=len(self.whole), precision=str(self.dtype).removeprefix("torch.float"),
+            notes=() if guessed is None else (("guessed", guessed),),
         )  # fmt: skip
 
     def _model(self, *, training: bool) -> tuple[ModelKind, list[Any]]:

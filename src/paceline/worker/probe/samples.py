@@ -12,8 +12,11 @@ import torch
 
 from paceline.worker.tasks.augmented import augmented
 from paceline.worker.tasks.content import parts_of
-from paceline.worker.tasks.feed import DatasetFeed, Feed, StreamFeed, TensorFeed
+from paceline.worker.tasks.dataset_feed import DatasetFeed
+from paceline.worker.tasks.feed import Feed, TensorFeed, in_form
 from paceline.worker.tasks.order import Piece, sample_keys
+from paceline.worker.tasks.stream_feed import StreamFeed
+from paceline.worker.tasks.targets import targets_of
 from paceline.worker.tasks.task import Task
 from paceline.worker.tasks.tree import leaves_of
 from paceline.worker.world.seed import random_states
@@ -88,8 +91,8 @@ def _chosen(feed: Feed, most: int) -> np.ndarray[Any, Any]:
     """A sample of every class, as far as they are known, and others from all over the data."""
     most = min(most, feed.num)
     spread = np.linspace(0, feed.num - 1, num=most, dtype=np.int64)
-    target = feed.tensors[-1] if isinstance(feed, TensorFeed) and len(feed.tensors) > 1 else None
-    if target is None or target.is_floating_point() or target.is_complex() or target.dim() != 1:
+    target = targets_of(in_form(feed.tensors, feed.form)) if isinstance(feed, TensorFeed) else None
+    if not isinstance(target, torch.Tensor) or target.is_floating_point() or target.is_complex() or target.dim() != 1:
         return spread
     _, first = np.unique(target.numpy(), return_index=True)
     rare = first[: min(_MOST_CLASSES, most // 2)].astype(np.int64)

@@ -15,15 +15,17 @@ import torch
 from paceline.worker.kernels.gather import Gather
 from paceline.worker.step.input import SamplePosition
 from paceline.worker.tasks.augmented import augmented
+from paceline.worker.tasks.feed import TensorFeed, in_form
 from paceline.worker.tasks.task import Task
 
 
 class GraphBatches:
-    """The graph fetches its rows. `data`: the feed's tensors on the device. `tensors`: what the graph works on."""
+    """The graph fetches its rows. `feed`: its tensors are on the device. `tensors`: what the graph works on."""
 
-    def __init__(self, task: Task, data: tuple[torch.Tensor, ...], position: SamplePosition) -> None:
+    def __init__(self, task: Task, feed: TensorFeed, position: SamplePosition) -> None:
+        data = feed.tensors
         device = data[0].device
-        self._task, self.num = task, position.num
+        self._task, self._form, self.num = task, feed.form, position.num
         self._of: torch.Tensor | None = None
         self._next = -1
         self.tensors: dict[str, Any] = {
@@ -54,7 +56,7 @@ class GraphBatches:
         """Inside the graph, on its own tensors."""
         where = tensors["at"] + tensors["steps"]
         ids = tensors["ids"].index_select(0, where)
-        batch = tuple(tensor.index_select(0, ids) for tensor in tensors["data"])
+        batch = in_form(tuple(tensor.index_select(0, ids) for tensor in tensors["data"]), self._form)
         if "keys" in tensors:
             batch = augmented(self._task, batch, tensors["keys"].index_select(0, where))
         tensors["at"].add_(self.num)
@@ -65,9 +67,9 @@ class HostBatches:
     """The rows are copied into the graph's inputs, which it changes where the task augments. `tensors`: what it works
     on."""
 
-    def __init__(self, task: Task, data: tuple[torch.Tensor, ...], position: SamplePosition) -> None:
-        self._task, self.num = task, position.num
-        self._gather = Gather(data, position.num)
+    def __init__(self, task: Task, feed: TensorFeed, position: SamplePosition) -> None:
+        self._task, self._form, self.num = task, feed.form, position.num
+        self._gather = Gather(feed.tensors, position.num)
         self.tensors: dict[str, Any] = {
             "rows": list(self._gather.rows),
             **({} if position.keys is None else {"keys": position.keys.new_zeros(position.num)}),
@@ -102,5 +104,5 @@ class HostBatches:
 
     def batch(self, tensors: dict[str, Any]) -> Any:
         """Inside the graph, on its own tensors."""
-        batch = tuple(tensors["rows"])
+        batch = in_form(tuple(tensors["rows"]), self._form)
         return augmented(self._task, batch, tensors["keys"]) if "keys" in tensors else batch

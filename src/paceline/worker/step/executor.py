@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
-
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.sharding import Sharding
@@ -15,6 +13,7 @@ from paceline.worker.step.description import StepDescription
 from paceline.worker.step.input import StepInput
 from paceline.worker.step.state import TrainState
 from paceline.worker.step.update import Update
+from paceline.worker.tasks.feed import TensorFeed
 from paceline.worker.world.join import World
 
 
@@ -65,4 +64,4 @@ class StepParts:
     world: World
     watch: Stopwatch
     batch: int
-    data: tuple[torch.Tensor, ...] | None = None
+    data: TensorFeed | None = None

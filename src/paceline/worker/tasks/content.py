@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 Digests = NDArray[np.uint64]
 _BYTES = 8  # of a digest: two of a million samples share one by chance once in 40 million sets
-# in a sample with named parts, the one that a model shall find and does not get
-_TARGETS = frozenset({"label", "labels", "target", "targets", "y"})
 UNKNOWN = b"unknown"  # of a part that has no bytes to look at
 
 
@@ -64,14 +62,6 @@ def _of_bytes(*values: Any) -> bytes:
     for value in values:
         found.update(value)
     return found.digest()
-
-
-def inputs_of(sample: Any) -> Any:
-    """A sample without its target: what the model is given."""
-    if isinstance(sample, Mapping):
-        rest = {name: value for name, value in sample.items() if str(name).lower() not in _TARGETS}
-        return rest or sample
-    return sample[:-1] if isinstance(sample, list | tuple) and len(sample) > 1 else sample
 
 
 def readable(tensor: torch.Tensor) -> bool:

@@ -10,14 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import (
-    DataLoader,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    TensorDataset,
-    default_collate,
-)
+from torch.utils.data import DataLoader
 
 from paceline.base.errors import RunFailed
 from paceline.worker.tasks.lightning_alone import alone, bases, check_hooks, no_index, overridden
@@ -86,7 +79,6 @@ class LightningTask:
         self._given = given
         self._source: Any = None
         self._stages: set[str] = set()
-        self._collate: Any = None
         if not overridden(self.of_module, "configure_optimizers"):  # then the settings name one
             vars(self).update(optimizer=None, own_rate=None)
 
@@ -129,35 +121,13 @@ class LightningTask:
         return self._taken(getattr(self._source, loader)(), loader)
 
     def _taken(self, given: Any, loader: str) -> Any:
-        """A loader's data set and collate; its batch size, order and processes are settings."""
+        """The loader itself: what is taken over of one, and what becomes a setting's default, is the same for every task."""
         if not isinstance(given, DataLoader):
             raise RunFailed(
                 f"{self.of_module.__name__}: {loader}() returned a {type(given).__name__}; one DataLoader is taken, not several",
                 kind="data",
             )
-        data: Any = given.dataset
-        usual = (RandomSampler, SequentialSampler)
-        if not isinstance(data, IterableDataset) and (
-            type(given.sampler) not in usual or type(given.batch_sampler) is not torch.utils.data.BatchSampler
-        ):
-            raise RunFailed(
-                f"{self.of_module.__name__}: {loader}() has a sampler of its own ({type(given.sampler).__name__}): the order of samples is "
-                "the settings' (shuffle, seed, batch), so that it is the same at every world size; leave it out",
-                kind="data",
-            )
-        collate: Any = given.collate_fn
-        if self._collate is not None and collate != self._collate:
-            raise RunFailed(
-                f"{self.of_module.__name__}: the loaders of training and test data have different collate_fn; give them one",
-                kind="data",
-            )
-        self._collate = collate
-        if type(data) is TensorDataset and collate is default_collate:
-            return data.tensors
-        return data
-
-    def collate(self, samples: list[Any]) -> Any:
-        return (self._collate or default_collate)(samples)
+        return given
 
     # ---- the steps ----
 

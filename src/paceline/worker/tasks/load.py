@@ -21,15 +21,8 @@ from paceline.spec.verdict import Verdict
 from paceline.worker.tasks import lightning_module
 from paceline.worker.tasks.hooks import REQUIRED, hooks_of
 from paceline.worker.tasks.loss_module import with_loss_module
-from paceline.worker.tasks.task import (
-    Task,
-    no_loss,
-    no_score,
-    users_code,
-    usual_forward,
-    usual_loss,
-    usual_score,
-)
+from paceline.worker.tasks.task import Task, no_loss, no_score, users_code
+from paceline.worker.tasks.usual import usual_forward, usual_loss, usual_score
 
 _MISSING = inspect.Parameter.empty
 

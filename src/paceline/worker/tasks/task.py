@@ -5,23 +5,21 @@ from __future__ import annotations
 import contextlib
 import re
 import traceback
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn import functional
 
 from paceline.base.compiler_error import cause, of_compiler
 from paceline.base.errors import PacelineError, RunFailed
 from paceline.spec.verdict import Verdict
 from paceline.worker.tasks.forms import Loss, Sums, loss_of
 from paceline.worker.tasks.loss_module import attach
-from paceline.worker.tasks.named_batch import classes_within, goes_in_by_name, loss_within
 from paceline.worker.tasks.returned import bare, loss_terms, score_forms
+from paceline.worker.tasks.usual import usual_score
 
-_IGNORED = -100  # torch's own sign for a target that counts for nothing
 _OPTIONAL = ("augment", "units", "tensor_plan", "schedule", "optimizers", "step", "on_step", "on_epoch")
 ONE_VALUE = "more than 1 value per channel"  # what torch's BatchNorm says of a single sample
 _FROM_LOADER = "in DataLoader worker process"
@@ -123,69 +121,6 @@ class Task:
         form says itself how it adds up."""
         kinds, usual = self.verdict.scores, self.verdict.score_kind
         return frozenset(name for name in bare(value) if kinds.get(name, usual) == "whole")
-
-
-def usual_forward(model: torch.nn.Module, batch: Any) -> Any:
-    """(inputs, targets) -> model(inputs), spread out when the inputs are several; named inputs by their names, where the model has
-    parameters for them; any other batch goes in whole."""
-    inputs = batch
-    if isinstance(batch, tuple | list) and len(batch) > 1:
-        inputs = batch[0] if len(batch) == 2 else tuple(batch[:-1])
-        if isinstance(inputs, dict):  # asked here: torch's compiler cannot follow `inputs is not batch`
-            return model(**inputs)
-    if isinstance(inputs, tuple | list):
-        return model(*inputs)
-    if isinstance(batch, Mapping) and goes_in_by_name(model, batch):
-        return model(**batch)
-    return model(inputs)
-
-
-def _pair(outputs: Any, batch: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
-    target = batch[-1] if isinstance(batch, tuple | list) and len(batch) >= 2 else None
-    if not isinstance(outputs, torch.Tensor) or not isinstance(target, torch.Tensor):
-        raise RunFailed(
-            f"the task defines no {what}(outputs, batch), and there is no usual one when the model returns a "
-            f"{type(outputs).__name__} for a batch that is a {type(batch).__name__}: define it",
-            kind="task",
-        )
-    return outputs, target
-
-
-def usual_loss(outputs: Any, batch: Any) -> Any:
-    """Cross entropy for integer targets, mean squared error for floating ones; as (sum, count), so that N ranks divide right. A model's
-    own loss is taken as it is: one number, of which the probe finds out what it is."""
-    if (own := loss_within(outputs)) is not None:
-        return own
-    outputs, target = _pair(outputs, batch, "loss")
-    if not target.is_floating_point():
-        return functional.cross_entropy(outputs, target, reduction="sum"), (target != _IGNORED).sum()
-    # [N, 1] against [N] would broadcast to [N, N] and train on nonsense.
-    if outputs.shape != target.shape and outputs.numel() == target.numel():
-        outputs = outputs.reshape(target.shape)
-    if outputs.shape != target.shape:
-        raise RunFailed(
-            f"the model returns shape {list(outputs.shape)} and the targets have shape {list(target.shape)}: they must match",
-            kind="task",
-        )
-    return functional.mse_loss(outputs, target, reduction="sum"), target.numel()
-
-
-def usual_score(outputs: Any, batch: Any) -> Sums:
-    """Accuracy for integer targets; mean absolute error for floating ones; nothing where there is no usual answer."""
-    if (own := classes_within(outputs, batch)) is not None:
-        return usual_score(own[0], own)
-    target = batch[-1] if isinstance(batch, tuple | list) and len(batch) >= 2 else None
-    if not isinstance(outputs, torch.Tensor) or not isinstance(target, torch.Tensor):
-        return {}
-    if target.is_floating_point():
-        if outputs.numel() != target.numel():
-            return {}
-        error = (outputs.reshape(target.shape) - target).abs()
-        return {"mae": (error.sum(), error.numel())}
-    if outputs.dim() != target.dim() + 1 or outputs.shape[1] < 2 or outputs[:, 0].shape != target.shape:
-        return {}  # one logit for two classes, or targets of another shape: argmax would count something else
-    counted = target != _IGNORED
-    return {"accuracy": (((outputs.argmax(dim=1) == target) & counted).sum(), counted.sum())}
 
 
 def no_loss(outputs: Any, batch: Any) -> Any:

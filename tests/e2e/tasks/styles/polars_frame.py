@@ -19,9 +19,9 @@ def table(split):
     )
 
 
-def arrays(split):
+def columns(split):
     df = table(split)
-    return df.select(FEATURES).cast(pl.Float32).to_numpy(), df["price"].cast(pl.Float32).to_numpy()
+    return df.select(pl.col(FEATURES).cast(pl.Float32)), df["price"].cast(pl.Float32)
 
 
 def model():
@@ -29,11 +29,11 @@ def model():
 
 
 def train_data():
-    return arrays("train")
+    return columns("train")
 
 
 def test_data():
-    return arrays("test")
+    return columns("test")
 
 
 def optimizer(model, lr):

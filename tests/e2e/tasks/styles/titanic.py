@@ -1,11 +1,11 @@
-"""Titanic as in a Kaggle kernel: pandas reads the CSV beside this file, fills holes, makes dummies; a small network with one logit."""
+"""Titanic as in a Kaggle kernel: pandas reads the CSV beside this file, fills holes, makes dummies; the data is a frame and a column; a
+small network with one logit."""
 
 from pathlib import Path
 
 import pandas as pd
 import torch
 from torch import nn
-from torch.utils.data import Dataset, random_split
 
 HERE = Path(__file__).parent
 
@@ -20,21 +20,11 @@ def load():
     return df.drop(columns="Survived"), df["Survived"]
 
 
-class TitanicDataset(Dataset):
-    def __init__(self, X, y):
-        self.X, self.y = X, y
-
-    def __len__(self):
-        return len(self.X)
-
-    def __getitem__(self, idx):
-        row = torch.tensor(self.X.iloc[idx].values.astype("float32"))
-        return row, torch.tensor(self.y.iloc[idx], dtype=torch.float32)
-
-
-def split():
-    dataset = TitanicDataset(*load())
-    return random_split(dataset, [0.7, 0.3], generator=torch.Generator().manual_seed(42))
+def split(test):
+    X, y = load()
+    train = X.sample(frac=0.7, random_state=42).index
+    rows = X.index.difference(train) if test else train
+    return X.loc[rows].astype("float32"), y.loc[rows]
 
 
 def model():
@@ -43,18 +33,18 @@ def model():
 
 
 def train_data():
-    return split()[0]
+    return split(test=False)
 
 
 def test_data():
-    return split()[1]
+    return split(test=True)
 
 
 loss_fn = nn.BCEWithLogitsLoss()
 
 
 def loss(outputs, batch):
-    return loss_fn(outputs.squeeze(1), batch[1])
+    return loss_fn(outputs.squeeze(1), batch[1].to(outputs.dtype))
 
 
 def score(outputs, batch):

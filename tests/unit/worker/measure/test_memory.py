@@ -22,7 +22,8 @@ from paceline.worker.optim import build as optim
 from paceline.worker.step.description import StepDescription
 from paceline.worker.step.eager import EagerStep
 from paceline.worker.step.input import StepInput
-from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.usual import usual_forward, usual_loss, usual_score
 from paceline.worker.transform.precision import Arithmetic
 
 WIDE, DEEP, BATCH = 512, 1024, 64

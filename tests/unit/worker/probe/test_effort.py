@@ -11,7 +11,7 @@ from paceline.base.errors import RunFailed
 from paceline.spec.verdict import Verdict
 from paceline.worker.probe import effort
 from paceline.worker.probe.probe import probe
-from paceline.worker.tasks.feed import make_feed
+from paceline.worker.tasks.given import make_feed
 from paceline.worker.tasks.load import load_task
 
 HERE = Path(__file__).parents[3]

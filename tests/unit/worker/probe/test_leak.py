@@ -12,7 +12,8 @@ from torch.utils.data import IterableDataset, Subset, TensorDataset
 
 from paceline.worker.probe import leak
 from paceline.worker.probe.leak import in_common
-from paceline.worker.tasks.feed import Feed, make_feed
+from paceline.worker.tasks.feed import Feed
+from paceline.worker.tasks.given import make_feed
 
 ROWS = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(300) % 2
@@ -29,6 +30,10 @@ class Stream(IterableDataset[Any]):
         return ((row, 0) for row in self.rows)
 
 
+class Samples(TensorDataset):
+    """As a Dataset of the user's own is: nobody knows what is in it."""
+
+
 @pytest.fixture(autouse=True)
 def time_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is: what is looked at must not depend on it here."""
@@ -41,7 +46,7 @@ def feed(data: Any) -> Feed:
 
 def of(kind: str, ids: Any, labels: torch.Tensor = LABELS) -> Feed:
     rows, targets = ROWS[ids], labels[ids]
-    made = {"tensors": (rows, targets), "dataset": TensorDataset(rows, targets), "stream": Stream(rows)}
+    made = {"tensors": (rows, targets), "dataset": Samples(rows, targets), "stream": Stream(rows)}
     return feed(made[kind])
 
 
@@ -69,7 +74,7 @@ def test_a_part_of_large_sets_is_looked_at_and_said(monkeypatch: pytest.MonkeyPa
 
 def test_a_short_look_at_subsets_begins_where_both_have_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leak, "_BUDGET_S", -1.0)  # one sample of each
-    whole = TensorDataset(ROWS, LABELS)
+    whole = Samples(ROWS, LABELS)
     one, other = Subset(whole, range(100)), Subset(whole, range(99, 300))
     ((_, text),) = in_common(feed(one), feed(other))
     assert text.startswith("1 of 1 test samples looked at") and "1 of 201 test and 1 of 100 training samples" in text

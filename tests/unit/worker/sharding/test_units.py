@@ -10,7 +10,8 @@ from torch import nn
 
 from paceline.base.errors import RunFailed
 from paceline.worker.sharding.units import units
-from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.usual import usual_forward, usual_loss, usual_score
 
 
 def task(named: Callable[[nn.Module], list[nn.Module]] | None = None) -> Task:

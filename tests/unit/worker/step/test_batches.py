@@ -9,7 +9,9 @@ import torch
 
 from paceline.worker.step.batches import HostBatches
 from paceline.worker.step.input import SamplePosition
-from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.tasks.feed import TensorFeed
+from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.usual import usual_forward, usual_loss, usual_score
 
 DATA = torch.arange(40.0).reshape(20, 2), torch.arange(20)
 IDS = torch.randperm(20, generator=torch.Generator().manual_seed(1))
@@ -25,7 +27,7 @@ class Counted(HostBatches):
 
 def rows_of(place: SamplePosition, augment: Any = None) -> Counted:
     return Counted(
-        Task("made up", torch.nn.Identity, list, list, usual_forward, usual_loss, usual_score, augment=augment), DATA, place
+        Task("made up", torch.nn.Identity, list, list, usual_forward, usual_loss, usual_score, augment=augment), TensorFeed(DATA), place
     )  # fmt: skip
 
 

@@ -45,7 +45,8 @@ from paceline.worker.step.single_graph import SingleGraphStep
 from paceline.worker.step.update import Update
 from paceline.worker.tasks.feed import TensorFeed
 from paceline.worker.tasks.order import epoch_order, training_pieces
-from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.usual import usual_forward, usual_loss, usual_score
 from paceline.worker.transform.graph import Compiler, Exported, signature
 from unit_step import OnHost
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from paceline.worker.tasks.content import UNKNOWN, digest, inputs_of, parts_of, row_digests
+from paceline.worker.tasks.content import UNKNOWN, digest, parts_of, row_digests
+from paceline.worker.tasks.targets import inputs_of
 
 
 class Picture:

@@ -13,7 +13,8 @@ import torch
 
 from paceline.worker.tasks import npy
 from paceline.worker.tasks.ahead import Ahead, is_mapped
-from paceline.worker.tasks.feed import Indexed, MappedFeed, TensorFeed, batches, make_feed
+from paceline.worker.tasks.feed import Indexed, MappedFeed, TensorFeed, batches
+from paceline.worker.tasks.given import make_feed
 from paceline.worker.tasks.order import Piece
 
 IDS = ([5, 1, 7], [0], [3, 2])

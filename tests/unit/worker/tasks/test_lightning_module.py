@@ -7,11 +7,15 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from paceline.base.errors import PacelineError
+from paceline.worker.tasks.feed import batches
+from paceline.worker.tasks.given import make_feed
 from paceline.worker.tasks.load import Definition, find
+from paceline.worker.tasks.order import Piece
 from paceline.worker.tasks.task import Task
 
 with warnings.catch_warnings():
@@ -62,7 +66,7 @@ def task_of(tmp_path: Path, more: str = "", /, **methods: str | None) -> Task:
 
 def one_pass(task: Task, *, training: bool = True) -> Any:
     model = task.build_model().train(training)
-    batch = tuple(tensor[:4] for tensor in task.train_data())
+    batch = tuple(tensor[:4] for tensor in task.train_data().dataset.tensors)
     outputs = task.forward(model, batch)
     return task.loss(outputs, batch), task.score(outputs, batch)
 
@@ -70,15 +74,15 @@ def one_pass(task: Task, *, training: bool = True) -> Any:
 @pytest.mark.parametrize("package", ["lightning", "lightning.pytorch", "pytorch_lightning"])
 def test_it_is_a_task_by_each_of_its_names(package: str, tmp_path: Path) -> None:
     definition = define(tmp_path, package)
-    assert [param.name for param in definition.params] == ["width"], (
-        "lr is a setting, and the loader's batch is not used"
-    )
+    assert [param.name for param in definition.params] == ["width"], "lr is a setting, and so is the loader's batch"
     task = definition.build({"width": 9}, None)
     model: Any = task.build_model()
     assert model.net[0].out_features == 9
     train, test = task.train_data(), task.test_data()
-    assert (len(train), len(train[0]), len(test[0])) == (2, 20, 7), "tensors are taken out of their data set"
-    x, y = train
+    assert (train.batch_size, len(train.dataset), len(test.dataset)) == (3, 20, 7), (
+        "its loaders, which any task may return"
+    )
+    x, y = train.dataset.tensors
     loss, scores = one_pass(task)
     assert scores == {} and loss.requires_grad
     assert task.forward(model, (x, y))["loss"].equal(torch.nn.functional.cross_entropy(model.net(x), y))
@@ -120,7 +124,7 @@ def test_a_metric_of_torchmetrics_gives_its_value_for_the_batch_and_keeps_nothin
         warnings.simplefilter("ignore")
         task = task_of(tmp_path, metric, test_step=called)
         model: Any = task.build_model().eval()
-        batch = tuple(tensor[:8] for tensor in task.train_data())
+        batch = tuple(tensor[:8] for tensor in task.train_data().dataset.tensors)
         score = task.score(task.forward(model, batch), batch)
         expected = (model.net(batch[0]).argmax(dim=1) == batch[1]).float().mean()
         assert float(score["acc"]) == float(expected) and model.acc._update_count == 0
@@ -174,7 +178,6 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "no optimizer": (optimizer("None"), "returned a NoneType"),
     "several loaders": (loader("[DataLoader(data), DataLoader(data)]"), r"train_dataloader\(\) returned a list"),
     "a sampler": (loader("DataLoader(data, sampler=WeightedRandomSampler(torch.ones(20), 20))"), "a sampler of its own"),
-    "another collate": (loader("DataLoader(data, collate_fn=len)"), "different collate_fn"),
     "no data to test with": ({"val_dataloader": ""}, r"no val_dataloader\(\)"),
 }  # fmt: skip
 
@@ -182,11 +185,11 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
 def whole(tmp_path: Path, methods: dict[str, str]) -> None:
     """All that a run does with a task before its first update."""
     task = task_of(tmp_path, **methods)
-    model, train = task.build_model(), task.train_data()
+    model, train = task.build_model(), make_feed(task.train_data(), what="train_data()", collate=None)
     task.test_data()
     assert task.own_rate is not None
     task.own_rate(model)
-    task.forward(model, tuple(tensor[:4] for tensor in train))
+    task.forward(model, next(batches(train, [Piece(np.arange(4), 4)])))
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -228,7 +231,7 @@ def test_a_data_module_beside_it_gives_the_data(tmp_path: Path) -> None:
     definition = find(str(definition.source))
     assert [param.name for param in definition.params] == ["num", "width"]
     task = definition.build({"num": 4, "width": 5}, None)
-    (x, _), (again, _) = task.train_data(), task.test_data()
+    (x, _), (again, _) = task.train_data().dataset.tensors, task.test_data().dataset.tensors
     assert len(x) == 4 and torch.equal(x, again), "what setup draws is drawn once"
 
 

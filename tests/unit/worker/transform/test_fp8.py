@@ -14,7 +14,8 @@ import torch
 from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 from paceline.worker.sharding.task_module import TaskModule
-from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.usual import usual_forward, usual_loss, usual_score
 from paceline.worker.transform import fp8
 from paceline.worker.transform.flow import Flow
 from paceline.worker.transform.fp8 import Float8, fits

@@ -12,7 +12,8 @@ from paceline.base.errors import RunFailed
 from paceline.spec.run import Spec
 from paceline.worker.applied import check
 from paceline.worker.sharding.task_module import TaskModule
-from paceline.worker.tasks.task import Task, usual_forward, usual_loss, usual_score
+from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.usual import usual_forward, usual_loss, usual_score
 from paceline.worker.transform import precision
 from paceline.worker.transform.flow import Flow
 from paceline.worker.transform.precision import Arithmetic, disagreement, word
