@@ -22,7 +22,7 @@ from paceline.worker.probe.samples import MOST, Samples
 from paceline.worker.probe.scores import score_kinds, uses_inputs
 from paceline.worker.probe.steps import OwnSteps
 from paceline.worker.probe.strangers import refuse_strangers
-from paceline.worker.probe.subject import Places, Subject, copies, differ, put_back, rows_of
+from paceline.worker.probe.subject import Places, Subject, copies, differ, overlap, put_back, rows_of
 from paceline.worker.tasks.by_number import ByNumber
 from paceline.worker.tasks.feed import Feed
 from paceline.worker.tasks.forms import LOSS
@@ -172,7 +172,7 @@ class _Probe:
             cut = rows_of(found[0], places[0], places[-1] + 1, len(self.whole))
             found.append(self._outputs(places, training=training))
             own = rows_of(found[-1], 0, len(places), len(places))
-            if cut is not None and own is not None and differ(cut, own, self.tolerance):
+            if cut is not None and own is not None and differ(*overlap(cut, own), self.tolerance):
                 return "together", found
         return usual, found
 

@@ -57,6 +57,10 @@ def _cut(outputs: Any, places: Places, num: int) -> Any:
     return tree.mapped(lambda leaf: leaf[list(places)], outputs, opens=False)
 
 
+def _sample_shapes(outputs: Any) -> list[list[int]]:
+    return [list(leaf.shape[1:]) for leaf in tree.leaves_of(outputs) if isinstance(leaf, torch.Tensor)]
+
+
 def rows(
     subject: Subject, whole: Places, parts: Sequence[Places], own: Sequence[Any] | None
 ) -> list[tuple[Row, list[Row]]]:
@@ -65,6 +69,10 @@ def rows(
     own = own or [subject.outputs(places, training=False) for places in (whole, *parts)]
     first = _row(subject, own[0], batches[0])
     seen = [(first, _tried(subject, own[1:], batches[1:]) or [])]
+    if (
+        len({str(_sample_shapes(outputs)) for outputs in own}) > 1
+    ):  # parts are padded to their own longest: nothing of the whole fits
+        return seen + _of_other_weights(subject, whole, parts, batches)
     generator = torch.Generator().manual_seed(_SEED)
     for _ in range(_NUM_NOISY):
         noisy = _noisy(own[0], generator)

@@ -99,6 +99,20 @@ def rows_of(outputs: Any, start: int, stop: int, num: int) -> list[torch.Tensor]
     return found
 
 
+def overlap(
+    one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What both have of each tensor: where batches are padded to their longest sample, a sample's rows are longer in one than in the
+    other."""
+    if [tensor.dim() for tensor in one] != [tensor.dim() for tensor in other]:
+        return [*one], [*other]
+    places = [
+        tuple(slice(min(sizes)) for sizes in zip(a.shape, b.shape, strict=True))
+        for a, b in zip(one, other, strict=True)
+    ]
+    return [a[at] for a, at in zip(one, places, strict=True)], [b[at] for b, at in zip(other, places, strict=True)]
+
+
 def differ(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor], tolerance: float) -> bool:
     if [tensor.shape for tensor in one] != [tensor.shape for tensor in other]:
         return True

@@ -12,11 +12,10 @@ PAD, IGNORE, NUM_TAGS = 0, -100, 3
 
 
 class Sentences(Dataset):
-    def __init__(self, num, seed, longest):
+    def __init__(self, num, seed, lengths=None):
         generator = torch.Generator().manual_seed(seed)
-        lengths = torch.randint(3, longest + 1, (num,), generator=generator)
-        self.tokens = [torch.randint(1, 14, (int(length),), generator=generator) for length in lengths]
-        self.longest = longest
+        lengths = torch.randint(3, 10, (num,), generator=generator).tolist() if lengths is None else lengths
+        self.tokens = [torch.randint(1, 14, (length,), generator=generator) for length in lengths]
 
     def __len__(self):
         return len(self.tokens)
@@ -49,10 +48,10 @@ class Padded:
         return Tagger(self.dropout)
 
     def train_data(self):
-        return Sentences(44, 1, 9)
+        return Sentences(44, 1)
 
     def test_data(self):
-        return Sentences(18, 2, 9)
+        return Sentences(18, 2)
 
     def collate(self, samples):
         def padded(name, value):
@@ -79,3 +78,20 @@ class Counted(Padded):
         tags = batch["labels"].flatten()
         each = nn.functional.cross_entropy(outputs.flatten(0, 1), tags, ignore_index=IGNORE, reduction="sum")
         return paceline.ratio(each, (tags != IGNORE).sum())
+
+
+class RarelyLonger(Padded):
+    """Of a few sentences that no look at samples comes across."""
+
+    def train_data(self):
+        return Sentences(44, 1, [9 if index in (20, 21) else 5 for index in range(44)])
+
+
+class LongerAtTheEnd(Counted):
+    """A score of the whole test set, whose sentences are of one length on each of two ranks."""
+
+    def test_data(self):
+        return Sentences(18, 2, [5] * 9 + [9] * 9)
+
+    def score_all(self, outputs, targets):
+        return {"certain": outputs.softmax(dim=-1).amax(dim=-1).median()}
