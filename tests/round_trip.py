@@ -13,7 +13,7 @@ import torch._dynamo
 
 from paceline.spec.run import Spec
 from paceline.worker.assemble import Parts, assemble
-from paceline.worker.evaluate import apart, evaluate
+from paceline.worker.evaluate import evaluate, set_aside
 from paceline.worker.loop import epoch_pieces, steps
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.tally import Tally
@@ -97,8 +97,9 @@ def round_trip(
     first = kept.digest()
     advance(parts, progress, AFTER)
     straight = parts.state.copy_out()
-    with apart(parts):
-        evaluate(parts)
+    put_back = set_aside(parts)
+    evaluate(parts)
+    put_back()
     disturbed = differences(straight, parts.state.copy_out())
     parts.state.put_back(kept)
     again = parts.state.digest()

@@ -27,6 +27,7 @@ from paceline.spec.values import (
     Positive,
     PositiveDuration,
     Real,
+    Stop,
     Word,
 )  # fmt: skip
 
@@ -258,7 +259,15 @@ class Loop(Frozen):
     log_every: Count = Field(100, description="iterations between two lines of loss and score, per rank")
     target: Real | None = Field(
         None,
-        description="score to reach on the test set; it does not end the run, the record then holds the time it took",
+        description="score to reach on the test set; the record then holds the time it took, and stop_at=target ends the run there",
+    )
+    stop_at: Stop | None = Field(
+        None,
+        description="target: the run ends after the first evaluation that reaches target; plateau:N: after N evaluations in a row "
+        "without a better score; unset: when epochs or steps are over",
+    )
+    keep: Literal["last", "best"] = Field(
+        "last", description="which weights a run leaves: the last, or beside them those of the best evaluation"
     )
     profile: Literal["none", "inference", "training"] = Field(
         "none", description="look into `steps` batches operator by operator instead of training; never a timing"
@@ -266,6 +275,12 @@ class Loop(Frozen):
     price: NotNegative | None = Field(
         None, description="what one device costs an hour, in your own money; the record then holds what the run cost"
     )
+
+    @property
+    def patience(self) -> int | None:
+        """N of `stop_at=plateau:N`."""
+        num = (self.stop_at or "").partition(":")[2]
+        return int(num) if num else None
 
     @property
     def is_step_graph(self) -> bool:
@@ -291,7 +306,7 @@ NOT_THE_EXPERIMENT = frozenset(
 # rounding. Any other one, a task's parameters too, may change what is learned.
 NOT_THE_RESULT = NOT_THE_EXPERIMENT | frozenset(Process.model_fields) | frozenset(Queue.model_fields) | {
     "task", "seed", "accumulate", "test_batch", "workers", "update", "sharding", "bucket_mb", "bucket_view", "reshard", "table_split",
-    "kernel", "graph", "graph_of", "graph_cache", "remat", "wrap", "log_every", "target", "profile",
+    "kernel", "graph", "graph_of", "graph_cache", "remat", "wrap", "log_every", "target", "keep", "profile",
 }  # fmt: skip
 
 
