@@ -115,13 +115,14 @@ def _to_target(rank: RankEvents, target: float, started_t: float) -> float | Non
 
 
 def _stopped(finished: Finished | None) -> Stopped | None:
-    return None if finished is None or finished.stopped is None else Stopped(**finished.stopped)
+    return None if finished is None or finished.stopped is None else Stopped.read(finished.stopped, Place("stopped"))
 
 
 def _best(finished: Finished | None, run: RunDir) -> Best | None:
     if finished is None or finished.best is None:
         return None
-    return Best(**{**finished.best, "weights": str(run.weights.with_name(finished.best["weights"]))})
+    weights = str(run.weights.with_name(str(finished.best["weights"])))
+    return Best.read({**finished.best, "weights": weights}, Place("best"))
 
 
 def _job(run: RunDir, ended: Ended) -> SlurmJob | None:

@@ -166,10 +166,11 @@ def load(path: Path) -> Record:
             f"{run.result}: written by another version of Paceline (schema {document['schema']}, this one reads {SCHEMA})"
         )
     document |= {"run_dir": str(path), "weights": str(run.weights) if run.weights.exists() else None}
-    best = document.get("best")
-    if isinstance(best, dict) and isinstance(best.get("weights"), str):
-        document["best"] = {**best, "weights": str(run.weights.with_name(Path(best["weights"]).name))}
-    return parse(document, file=str(run.result))
+    found = parse(document, file=str(run.result))
+    if found.best is None or found.best.weights is None:
+        return found
+    best = {**found.best.plain, "weights": str(run.weights.with_name(Path(found.best.weights).name))}
+    return parse({**document, "best": best}, file=str(run.result))
 
 
 def find(root: Path) -> Iterator[Record]:

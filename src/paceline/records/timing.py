@@ -50,7 +50,7 @@ class EpochRow(Section):
 class Stopped(Section):
     """Where `stop_at` ended a run before its planned length, and which of its kinds did: target or plateau."""
 
-    by: str
+    by: str = ""
     iteration: int = 0
     epoch: int = 0
 

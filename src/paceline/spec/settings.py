@@ -14,6 +14,7 @@ from paceline.spec.axes.launchers import LAUNCHERS
 from paceline.spec.axes.optimizers import OPTIMIZERS
 from paceline.spec.axes.schedules import SCHEDULES
 from paceline.spec.axes.shardings import SHARDINGS
+from paceline.spec.ending import Ending
 from paceline.spec.topology import Topology, parse
 from paceline.spec.values import (
     Auto,
@@ -27,7 +28,6 @@ from paceline.spec.values import (
     Positive,
     PositiveDuration,
     Real,
-    Stop,
     Word,
 )  # fmt: skip
 
@@ -251,24 +251,7 @@ class Loop(Frozen):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
         123, description="seed of weights and sample order; in a study each repeat adds one"
     )
-    evaluate_every: Count | None = Field(
-        None,
-        description="steps between two evaluations in the middle of an epoch, beside that after every epoch; training goes on with the "
-        "same bits; unset: after every epoch alone",
-    )
     log_every: Count = Field(100, description="iterations between two lines of loss and score, per rank")
-    target: Real | None = Field(
-        None,
-        description="score to reach on the test set; the record then holds the time it took, and stop_at=target ends the run there",
-    )
-    stop_at: Stop | None = Field(
-        None,
-        description="target: the run ends after the first evaluation that reaches target; plateau:N: after N evaluations in a row "
-        "without a better score; unset: when epochs or steps are over",
-    )
-    keep: Literal["last", "best"] = Field(
-        "last", description="which weights a run leaves: the last, or beside them those of the best evaluation"
-    )
     profile: Literal["none", "inference", "training"] = Field(
         "none", description="look into `steps` batches operator by operator instead of training; never a timing"
     )
@@ -277,18 +260,12 @@ class Loop(Frozen):
     )
 
     @property
-    def patience(self) -> int | None:
-        """N of `stop_at=plateau:N`."""
-        num = (self.stop_at or "").partition(":")[2]
-        return int(num) if num else None
-
-    @property
     def is_step_graph(self) -> bool:
         """A whole step, with its update, is one graph."""
         return GRAPHS[self.graph].of_step and self.graph_of == "step"
 
 
-class Settings(Loop, Distributed, Optim, Batching, Queue, Process):
+class Settings(Ending, Loop, Distributed, Optim, Batching, Queue, Process):
     """All settings of one run; flat, because that is how they are typed, stored and swept.
 
     The bases stand in reverse: pydantic lists the fields of the last base first.
