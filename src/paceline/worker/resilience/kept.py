@@ -32,8 +32,9 @@ class KeptWeights:
     def _live(self) -> list[torch.Tensor]:
         """Through `state_dict`, which is what `save` goes through: FSDP gathers nothing there, and gives this rank's parts. Of tied
         weights one."""
-        state = self._model.state_dict(keep_vars=True)
-        return [_own(tensor) for tensor in {id(tensor): tensor for tensor in state.values()}.values()]
+        state = self._model.state_dict(keep_vars=True).values()
+        once = {id(tensor): tensor for tensor in state if isinstance(tensor, torch.Tensor)}
+        return [_own(tensor) for tensor in once.values()]
 
 
 def _own(tensor: Any) -> torch.Tensor:
