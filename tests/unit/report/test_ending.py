@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from paceline.analysis.study import findings
 from paceline.records.record import Record
 from paceline.records.study import StudyRecord
 from paceline.records.timing import Best, Stopped
+from paceline.report.words.notes import notes
 from paceline.report.words.run import facts
 
 
@@ -39,3 +41,15 @@ def test_the_best_and_its_file(plain: Record) -> None:
     assert lines["best weights"] == "/runs/x/checkpoints/best.safetensors"
     assert "best weights" not in told(replace(plain, best=best, weights=best.weights)), "the last are the best"
     assert told(replace(plain, best=replace(best, score="mae")))["best"] == "test mae 0.953, after step 20"
+
+
+def test_a_study_says_how_many(scaling: StudyRecord) -> None:
+    def noted(study: StudyRecord) -> list[str]:
+        return [note for note in notes(findings(study)) if "stop_at" in note]
+
+    cell = scaling.cells[0]
+    (number, first), *others = cell.records
+    early = replace(first, document=None, stopped=Stopped(by="target", iteration=7))
+    assert noted(scaling) == []
+    (said,) = noted(replace(scaling, cells=[replace(cell, records=[(number, early), *others]), *scaling.cells[1:]]))
+    assert said.startswith("Of the runs, 1 ended before the planned length (stop_at)")

@@ -13,6 +13,7 @@ from made_step import WORLD
 from paceline.base.errors import RunFailed
 from paceline.records.events import Epoch, Event, Mark
 from paceline.records.layout import RunDir
+from paceline.worker import evaluations
 from paceline.worker.assemble import Parts
 from paceline.worker.ends import Ends
 from paceline.worker.evaluate import evaluate
@@ -93,13 +94,17 @@ def test_the_end_that_was_planned_is_no_stop() -> None:
     assert parts.ends.stopped is None
 
 
-def test_a_run_stops_in_the_middle_of_an_epoch() -> None:
+def test_a_run_stops_in_the_middle_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """At step 10, the fourth of its epoch: marks, training figures and evaluations are those of the steps that were made."""
+    made: list[int] = []
+    monkeypatch.setattr(evaluations, "evaluate", lambda *given: made.append(1) or evaluate(*given))
     asked = {"evaluate_every": 2}
     whole = scores(run_through(**asked)[1])
     target = whole[10]
     assert all(whole[step] < target for step in (2, 4, 6, 8)), "the test needs a score that step 10 reaches first"
+    made.clear()
     parts, events = run_through(**asked, stop_at="target", target=target)
+    assert len(made) == 5, "the one that ends the run is not made again"
     assert parts.ends.stopped == {"by": "target", "iteration": 10, "epoch": 1}
     assert [(event.iteration, event.middle) for event in passes(events, "test")] == [
         (2, True), (4, True), (6, False), (8, True), (10, False),
