@@ -13,11 +13,12 @@ import torch._dynamo
 
 from paceline.spec.run import Spec
 from paceline.worker.assemble import Parts, assemble
-from paceline.worker.evaluate import apart, evaluate
+from paceline.worker.evaluate import evaluate, set_aside
 from paceline.worker.loop import epoch_pieces, steps
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.tally import Tally
 from paceline.worker.progress import Progress
+from paceline.worker.resilience.kept import KeptWeights
 from paceline.worker.shared_data import load_data
 from paceline.worker.step.state import Snapshot
 from paceline.worker.tasks.task import Task
@@ -94,17 +95,20 @@ def round_trip(
     """What the test compares: digests and weights of the ways, and that they moved at all. `fresh`: the third way too."""
     parts, progress = started(spec, world, own, prepare)
     advance(parts, progress, before)
-    kept = parts.state.copy_out()
+    kept, weights = parts.state.copy_out(), KeptWeights(parts.model)
+    weights.take()
     first = kept.digest()
     advance(parts, progress, AFTER)
     straight = parts.state.copy_out()
-    with apart(parts):
-        evaluate(parts)
+    put_back = set_aside(parts)
+    evaluate(parts)
+    put_back()
     disturbed = differences(straight, parts.state.copy_out())
     parts.state.put_back(kept)
     again = parts.state.digest()
     advance(parts, progress, AFTER)
     back = parts.state.copy_out()
+    weights.put_back()
     parts.step.close()
     different = differences(straight, back)
     if fresh:
@@ -114,7 +118,7 @@ def round_trip(
         different += [f"resumed: {name}" for name in differences(straight, other.state.copy_out())]
         other.step.close()
     return {
-        "put back": first == again, "different": different, "disturbed": disturbed,
+        "put back": first == again, "kept": _same_weights(kept, parts.state.copy_out()), "different": different, "disturbed": disturbed,
         "equal": straight.digest() == back.digest(), "moved": first != straight.digest(), "step": parts.step.read_back(),
         "iteration": straight.values["position"]["iteration"], "names": sorted(straight.tensors),
         "weights": [tensor for name, tensor in straight.tensors.items() if name.startswith("parameters/")],
@@ -127,6 +131,11 @@ def started(spec: Spec, world: World, own: Task, prepare: Any) -> tuple[Parts, P
     parts = parts if prepare is None else prepare(parts)
     observe: Any = SimpleNamespace(write=lambda event: None)
     return parts, Progress(parts, observe)
+
+
+def _same_weights(one: Snapshot, other: Snapshot) -> bool:
+    weights = [name for name in one.tensors if name.startswith(("parameters/", "buffers/"))]
+    return bool(weights) and all(_same(one.tensors[name], other.tensors[name]) for name in weights)
 
 
 def differences(one: Snapshot, other: Snapshot) -> list[str]:

@@ -33,6 +33,8 @@ APART: dict[str, dict[str, Any]] = {
     "accumulate": {"accumulate": 2, "steps": 1},
     "steps": {"steps": 7},
     "evaluate_every": {"evaluate_every": 3, "steps": 7, "batch": 2},
+    "stop_at": {"stop_at": "plateau:2", "evaluate_every": 3, "steps": 20, "batch": 2},
+    "keep": {"keep": "best", "epochs": 2},
     "workers": {"workers": 1, "kind": "dataset", "steps": 1},
     "wrap": {"wrap": "accelerate", "on": "1x2", "steps": 1},
     "sharding": {"sharding": "ddp", "on": "1x2", "steps": 1, "bucket_mb": 1.0, "bucket_view": True, "compress": "bf16"},
@@ -187,6 +189,14 @@ def test_settings_of_their_own(name: str, tmp_path: Path) -> None:
         "accumulate": run["applied"]["accumulate"] == 2,
         "steps": run["history"][-1]["iteration"] == 7 and run.spec["epochs"] is None,
         "evaluate_every": [row["iteration"] for row in run["evaluations"]] == [3, 5, 6, 7] and len(run["history"]) == 2,
+        # the score is always the same, so that of the first evaluation stays the best
+        "stop_at": run["stopped"] == {"by": "plateau", "iteration": 6, "epoch": 1}
+        and [row["iteration"] for row in run["evaluations"]] == [3, 5, 6]
+        and (run.steps, run.train["seen"]) == (6, 2),
+        "keep": run.best is not None
+        and run.best.iteration == 1
+        and sorted(path.name for path in Path(run["weights"]).parent.iterdir())
+        == ["best.safetensors", "final.safetensors"],
         "wrap": run["applied"].get("wrap") == "accelerate",
         "workers": run["applied"]["data"]["train"] == "dataset" and run.spec["workers"] == 1,
     }

@@ -39,6 +39,7 @@ def _counts(cells: Sequence[CellFinding], records: Sequence[Record]) -> RunCount
     return RunCounts(
         evaluated=frozenset(scored),
         unsteady=sum(steady is not None and not steady.steady for steady in timed),
+        stopped=sum(record.stopped is not None for record in records),
         to_make=sum(cell.to_make for cell in cells if cell.outcome != "skipped"),
     )
 

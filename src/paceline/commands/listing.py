@@ -7,10 +7,12 @@ from typing import Any
 from paceline.spec.axes.launchers import LAUNCHERS
 from paceline.spec.settings import Settings
 from paceline.spec.tasks import BUILTIN
+from paceline.spec.values import STOP
 
 Rows = tuple[list[str], list[list[str]]]  # head, rows
 
 _WORDS = {"integer": "whole number", "number": "number", "boolean": "true, false", "string": "text"}
+_WRITTEN = {r"^\d+x\d+$": "MACHINESxPROCESSES", STOP: "target, plateau:N"}
 
 
 def _values(schema: dict[str, Any]) -> str:
@@ -21,8 +23,8 @@ def _values(schema: dict[str, Any]) -> str:
         return str(schema["const"])
     if "anyOf" in schema:
         return " or ".join(_values(part) for part in schema["anyOf"] if part.get("type") != "null")
-    if schema.get("pattern") == r"^\d+x\d+$":
-        return "MACHINESxPROCESSES"
+    if (words := _WRITTEN.get(schema.get("pattern", ""))) is not None:
+        return words
     bounds = [
         f"{sign} {schema[key]:g}"
         for key, sign in (("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exclusiveMaximum", "<"))

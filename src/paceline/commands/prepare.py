@@ -233,7 +233,8 @@ def known_of_file(facts: TaskFacts, host: Host) -> tuple[Known, dict[str, Any]]:
 def _of_file(facts: TaskFacts) -> dict[str, Any]:
     """What rules know of a user's task with these parameters; of a built-in one it stands in a table."""
     return {
-        "train": DataShape(facts.train.kind, facts.train.num, endless=facts.train.num is None), "knows_better": facts.knows_better, "tensor_plan": facts.has_tensor_plan,
+        "train": DataShape(facts.train.kind, facts.train.num, endless=facts.train.num is None),
+        "knows_better": facts.knows_better, "tensor_plan": facts.has_tensor_plan,
         "own_optimizer": facts.has_optimizer, "own_schedule": facts.has_schedule, "own_step": facts.has_step,
         "sets_by_step": facts.sets_by_step,
         "verdict": None if facts.probe is None else Verdict.model_validate(facts.probe),

@@ -100,6 +100,8 @@ class Finished:
     traffic: dict[str, float] = field(
         default_factory=dict[str, float]
     )  # messages_per_step, bytes_per_step; alone: nothing
+    stopped: dict[str, Any] | None = None  # by, iteration, epoch; none where the run was as long as planned
+    best: dict[str, Any] | None = None  # iteration, epoch, score, value and the file of its weights, where keep=best
 
 
 @dataclass(frozen=True, slots=True)

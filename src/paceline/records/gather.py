@@ -8,6 +8,7 @@ from typing import Any
 
 from paceline.base.files import read_json
 from paceline.records.applied import Applied
+from paceline.records.better import reaches
 from paceline.records.cost import cost, energy
 from paceline.records.events import Epoch, Finished
 from paceline.records.judge import Ended, Exit, RankEvents, by_signal, judge, read_ranks
@@ -20,7 +21,7 @@ from paceline.records.record import Caution, OwnScore, Record, parse
 from paceline.records.section import Place, Scores
 from paceline.records.split import all_parts, most_memory, rank_parts, startup_parts
 from paceline.records.steady import RULE, pace
-from paceline.records.timing import EpochRow, Evaluation, Steady, Time
+from paceline.records.timing import Best, EpochRow, Evaluation, Steady, Stopped, Time
 from paceline.spec.run import SCHEMA, Spec
 
 __all__ = ["Ended", "Exit", "by_signal", "filed", "gather", "refusal"]
@@ -108,9 +109,20 @@ def _to_target(rank: RankEvents, target: float, started_t: float) -> float | Non
         return None
     for event in rank.epochs:
         value = event.total.get(score["name"]) if event.split == "test" else None
-        if value is not None and (value >= target if score["better"] == "higher" else value <= target):
+        if value is not None and reaches(value, target, score["better"]):
             return _since_start(rank, event, started_t)
     return None
+
+
+def _stopped(finished: Finished | None) -> Stopped | None:
+    return None if finished is None or finished.stopped is None else Stopped.read(finished.stopped, Place("stopped"))
+
+
+def _best(finished: Finished | None, run: RunDir) -> Best | None:
+    if finished is None or finished.best is None:
+        return None
+    weights = str(run.weights.with_name(str(finished.best["weights"])))
+    return Best.read({**finished.best, "weights": weights}, Place("best"))
 
 
 def _job(run: RunDir, ended: Ended) -> SlurmJob | None:
@@ -164,9 +176,11 @@ def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]
         cost=cost(spec, ended.wall_s),
         weights=str(run.weights) if run.weights.exists() else None,
         weights_hash=first.finished.weights_hash if outcome is COMPLETED and first.finished else None,
+        best=_best(first.finished, run) if outcome is COMPLETED else None,
         num_parameters=first.finished.num_parameters if first.finished else None,
         history=_history(first, ended.started_t),
         evaluations=_evaluations(first, ended.started_t),
+        stopped=_stopped(first.finished),
         warnings=_warnings(told),
         probe=None if spec.probe is None else spec.probe.model_dump(mode="json"),
         queue=_job(run, ended),

@@ -45,6 +45,11 @@ class RunDir:
         return self.path / "checkpoints" / "final.safetensors"
 
     @property
+    def best(self) -> Path:
+        """The weights of the best evaluation, where they were asked for and the last are others."""
+        return self.path / "checkpoints" / "best.safetensors"
+
+    @property
     def profile(self) -> Path:
         """What the profiler saw, where one was asked for."""
         return self.path / "profile.json"

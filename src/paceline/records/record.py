@@ -17,7 +17,7 @@ from paceline.records.origin import Fingerprint, SlurmJob
 from paceline.records.profile import Profile
 from paceline.records.section import Place, Scores, Section
 from paceline.records.spent import Cost, Energy
-from paceline.records.timing import EpochRow, Evaluation, Steady, Time
+from paceline.records.timing import Best, EpochRow, Evaluation, Steady, Stopped, Time
 from paceline.spec.inputs import Inputs
 from paceline.spec.run import SCHEMA
 
@@ -74,9 +74,11 @@ class Record(Section):
     cost: Cost | None = None
     weights: str | None = None
     weights_hash: str | None = None
+    best: Best | None = None  # where keep=best
     num_parameters: int | None = None
     history: tuple[EpochRow, ...] = ()
     evaluations: tuple[Evaluation, ...] = ()
+    stopped: Stopped | None = None  # before its planned length
     warnings: tuple[Caution, ...] = ()
     probe: dict[str, Any] | None = None  # of a user's task: how its loss and scores recombine
     restarts: int = 0
@@ -163,8 +165,12 @@ def load(path: Path) -> Record:
         raise BadInput(
             f"{run.result}: written by another version of Paceline (schema {document['schema']}, this one reads {SCHEMA})"
         )
-    weights = str(run.weights) if run.weights.exists() else None
-    return parse({**document, "run_dir": str(path), "weights": weights}, file=str(run.result))
+    document |= {"run_dir": str(path), "weights": str(run.weights) if run.weights.exists() else None}
+    found = parse(document, file=str(run.result))
+    if found.best is None or found.best.weights is None:
+        return found
+    best = {**found.best.plain, "weights": str(run.weights.with_name(Path(found.best.weights).name))}
+    return parse({**document, "best": best}, file=str(run.result))
 
 
 def find(root: Path) -> Iterator[Record]:

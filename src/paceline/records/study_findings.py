@@ -15,6 +15,7 @@ class RunCounts:
 
     evaluated: frozenset[tuple[float | None, float | None]] = frozenset()  # test samples scored, of so many
     unsteady: int = 0  # runs whose throughput includes warm-up
+    stopped: int = 0  # runs that stop_at ended before their planned length
     to_make: int = 0  # planned runs that are not refused and have no record
 
 

@@ -47,6 +47,26 @@ class EpochRow(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped(Section):
+    """Where `stop_at` ended a run before its planned length, and which of its kinds did: target or plateau."""
+
+    by: str = ""
+    iteration: int = 0
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best(Section):
+    """The evaluation with the best score, and its weights: those of the last one, or a file of their own beside them."""
+
+    iteration: int
+    epoch: int = 0
+    score: str = ""
+    value: float | None = None
+    weights: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation(Section):
     """One of all evaluations of a run, in the middle of an epoch or at its end: after so many steps, so long after the start."""
 

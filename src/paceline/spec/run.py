@@ -58,7 +58,8 @@ class Spec(Settings):
 
     def of_steps(self, steps: int | None) -> Spec:
         """The same run with so many steps, for a trial: without what it is watched for beside its speed."""
-        return self.model_copy(update={"steps": steps, "epochs": None, "target": None, "evaluate_every": None})
+        watched = {"target": None, "evaluate_every": None, "stop_at": None, "keep": "last"}
+        return self.model_copy(update={"steps": steps, "epochs": None, **watched})
 
     def autos(self) -> list[str]:
         """Settings still to be resolved; empty in every written spec."""

@@ -14,6 +14,7 @@ from paceline.spec.axes.launchers import LAUNCHERS
 from paceline.spec.axes.optimizers import OPTIMIZERS
 from paceline.spec.axes.schedules import SCHEDULES
 from paceline.spec.axes.shardings import SHARDINGS
+from paceline.spec.ending import Ending
 from paceline.spec.topology import Topology, parse
 from paceline.spec.values import (
     Auto,
@@ -250,16 +251,7 @@ class Loop(Frozen):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(
         123, description="seed of weights and sample order; in a study each repeat adds one"
     )
-    evaluate_every: Count | None = Field(
-        None,
-        description="steps between two evaluations in the middle of an epoch, beside that after every epoch; training goes on with the "
-        "same bits; unset: after every epoch alone",
-    )
     log_every: Count = Field(100, description="iterations between two lines of loss and score, per rank")
-    target: Real | None = Field(
-        None,
-        description="score to reach on the test set; it does not end the run, the record then holds the time it took",
-    )
     profile: Literal["none", "inference", "training"] = Field(
         "none", description="look into `steps` batches operator by operator instead of training; never a timing"
     )
@@ -273,7 +265,7 @@ class Loop(Frozen):
         return GRAPHS[self.graph].of_step and self.graph_of == "step"
 
 
-class Settings(Loop, Distributed, Optim, Batching, Queue, Process):
+class Settings(Ending, Loop, Distributed, Optim, Batching, Queue, Process):
     """All settings of one run; flat, because that is how they are typed, stored and swept.
 
     The bases stand in reverse: pydantic lists the fields of the last base first.
@@ -291,7 +283,7 @@ NOT_THE_EXPERIMENT = frozenset(
 # rounding. Any other one, a task's parameters too, may change what is learned.
 NOT_THE_RESULT = NOT_THE_EXPERIMENT | frozenset(Process.model_fields) | frozenset(Queue.model_fields) | {
     "task", "seed", "accumulate", "test_batch", "workers", "update", "sharding", "bucket_mb", "bucket_view", "reshard", "table_split",
-    "kernel", "graph", "graph_of", "graph_cache", "remat", "wrap", "log_every", "target", "profile",
+    "kernel", "graph", "graph_of", "graph_cache", "remat", "wrap", "log_every", "target", "keep", "profile",
 }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ def num_epochs(spec: Spec, num_train: int) -> int:
 
 
 def num_evaluations(spec: Spec, num_train: int) -> int:
-    """One for each epoch, and those of `evaluate_every` that are not at the end of one."""
+    """At most: one for each epoch, and those of `evaluate_every` that are not at the end of one."""
     if spec.evaluate_every is None:
         return num_epochs(spec, num_train)
     steps, each = num_steps(spec, num_train), steps_per_epoch(spec, num_train)

@@ -35,6 +35,15 @@ def _seconds(value: Any) -> Any:
     return value
 
 
+STOP = r"^(target|plateau:[1-9][0-9]*)$"
+
+
+def _stop(value: str) -> str:
+    if not re.fullmatch(STOP, value):
+        raise ValueError("must be target, or plateau:N with a whole number of evaluations (plateau:5)")
+    return value
+
+
 def _memory(value: str) -> str:
     if not re.fullmatch(r"[1-9][0-9]*[KMGT]?", value):
         raise ValueError("must be a whole number with K, M, G or T behind it (40000K, 600M, 2G)")
@@ -51,6 +60,7 @@ OnTopology = Annotated[str, BeforeValidator(_topology), Field(json_schema_extra=
 # One word that goes into a script or a command: nothing a shell or sbatch could read as something else.
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.,:=/@%+&|*()\[\]-]+$")]
 Memory = Annotated[str, AfterValidator(_memory)]
+Stop = Annotated[str, AfterValidator(_stop), Field(json_schema_extra={"pattern": STOP})]
 
 
 class Frozen(BaseModel):

@@ -15,6 +15,7 @@ import torch
 from paceline.spec.axes.schedules import SCHEDULES
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
+from paceline.worker.ends import Ends
 from paceline.worker.measure.allocator import Cuda, HostMemory
 from paceline.worker.measure.arrivals import Arrivals
 from paceline.worker.measure.clock import Stopwatch
@@ -72,6 +73,7 @@ class Parts:
     energy: Meter
     traffic: Traffic
     by_number: ByNumber
+    ends: Ends
 
     @property
     def task_module(self) -> TaskModule:
@@ -137,7 +139,7 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     return Parts(
         spec, world, task, arithmetic, sharding, state, parts, step, feeds.train, feeds.test, watch, Arrivals(world, watch),
         _memory(state, step, host, watch), Meter(world.device, leads=world.local_rank == 0), Traffic(world),
-        ByNumber(task, task_module.model, run.steps, run.epochs),
+        ByNumber(task, task_module.model, run.steps, run.epochs), Ends(spec, task, world, state),
     )  # fmt: skip
 
 

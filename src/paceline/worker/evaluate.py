@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -45,14 +44,18 @@ def evaluate(parts: Parts, names: list[str] | None = None) -> Evaluated:
     return Evaluated(local, total, added_up)
 
 
-@contextlib.contextmanager
-def apart(parts: Parts) -> Generator[None]:
-    """Around an evaluation in the middle of an epoch: every rank goes on with the bits it had. Its running statistics, which were made
-    one model's, are its own again, and so are parameters that ranks under local SGD had averaged before their time."""
+def set_aside(parts: Parts) -> Callable[[], None]:
+    """Before an evaluation in the middle of an epoch. With what comes back every rank goes on with the bits it had: its running
+    statistics, which were made one model's, are its own again, and so are parameters that ranks under local SGD had averaged before
+    their time."""
     before = parts.sharding.state()
-    with parts.state.apart(parameters=parts.spec.sync_every > 1):
-        yield
-    parts.sharding.restore(before)
+    state = parts.state.set_aside(parameters=parts.spec.sync_every > 1)
+
+    def put_back() -> None:
+        state()
+        parts.sharding.restore(before)
+
+    return put_back
 
 
 def _pieces(parts: Parts) -> list[Piece]:

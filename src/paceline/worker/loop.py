@@ -20,7 +20,7 @@ from paceline.worker.tasks.task import users_code
 
 def train(parts: Parts, progress: Progress) -> Tally:
     """Train from where the state stands as long as the spec says, evaluating after every epoch, at the end, and between steps where
-    that is asked for; the last test tally comes back."""
+    that is asked for; the last test tally comes back. An evaluation may say that the run is to stop (`ends.py`)."""
     spec, watch, position = parts.spec, parts.watch, parts.state.position
     evaluations = Evaluations(parts, progress.observe)
     parts.model.train()
@@ -29,10 +29,11 @@ def train(parts: Parts, progress: Progress) -> Tally:
     for epoch in itertools.count(position.epoch):
         for num_global in steps(parts, pieces, progress):
             progress.after_step(epoch, num_global)
-            if evaluations.due(len(pieces)):
-                evaluations.between(epoch)
+            if evaluations.due(len(pieces)) and evaluations.between(epoch):
+                pieces = pieces[: position.in_epoch]  # the epoch ends here, and the run with it
+                break
         seen = sum(piece.num_global for piece in pieces)
-        last = _is_last(spec, epoch, position.iteration)
+        last = parts.ends.stopped is not None or _is_last(spec, epoch, position.iteration)
         position.epoch, position.in_epoch = epoch + 1, 0
         if not last:  # now, while a GPU is still busy with the steps it was given: the mark waits for it
             watch.switch("data")
@@ -40,9 +41,9 @@ def train(parts: Parts, progress: Progress) -> Tally:
         progress.mark(epoch)
         _write_training(progress.observe, parts, epoch, progress, seen)
         warn_of_twice(progress.observe, parts, "train")
-        total = evaluations.after(epoch)
+        total = evaluations.after(epoch, last=last)
         progress.epoch = Tally()
-        if last:
+        if last or parts.ends.stopped is not None:
             parts.memory.weigh()
             parts.arrivals.exchange()
             return total

@@ -11,7 +11,7 @@ import torch
 from paceline.base.errors import BadInput
 from paceline.base.files import read_json
 from paceline.records.layout import RunDir
-from paceline.records.record import load
+from paceline.records.record import Record, load
 from paceline.spec.inputs import changed, changed_modules
 from paceline.spec.run import Spec
 from paceline.worker.measure.tally import Tally
@@ -50,13 +50,16 @@ class Trained:
         return score_all(self.task_module, feed, arithmetic, batch=self.spec.test_batch)
 
 
-def load_trained(run_dir: str | PathLike[str], device: str = "cpu", *, changed_source: bool = False) -> Trained:
-    """`changed_source`: load the weights into what the task's files are now, whatever they were."""
+def load_trained(
+    run_dir: str | PathLike[str], device: str = "cpu", *, weights: str = "last", changed_source: bool = False
+) -> Trained:
+    """`weights`: last or best. `changed_source`: load them into what the task's files are now, whatever they were."""
     run = RunDir(Path(run_dir))
     if not run.weights.exists():
         raise BadInput(f"{run.path}: no trained weights in it (a run that completed leaves {run.weights.name})")
-    if not run.finished or not load(run.path).completed:
+    if not run.finished or not (record := load(run.path)).completed:
         raise BadInput(f"{run.path}: the run did not complete, so its weights are no result")
+    file = run.weights if weights == "last" else _best(record, weights)
     spec = Spec.model_validate(read_json(run.spec))
     what = [] if spec.inputs is None or changed_source else changed_modules(spec.inputs)
     if what:
@@ -69,6 +72,18 @@ def load_trained(run_dir: str | PathLike[str], device: str = "cpu", *, changed_s
         task = load_task(spec.task, spec.params, spec.data, spec.probe)
         seed_everything(spec.seed)
         model = task.build_model().to(dtype(spec))
-    restore(model, run.weights)
+    restore(model, file)
     place = torch.device(device)
     return Trained(spec, TaskModule(model.to(place).eval(), task, entrance(spec, place)), place, changed_source)
+
+
+def _best(record: Record, weights: str) -> Path:
+    if weights != "best":
+        raise BadInput(f"weights={weights!r}: must be 'last' or 'best'")
+    if record.best is None or record.best.weights is None:
+        raise BadInput(
+            f"{record.run_dir}: it kept its last weights alone; a run with keep=best leaves the best as well"
+        )
+    if not (file := Path(record.best.weights)).exists():
+        raise BadInput(f"{file}: no such file; the best weights of this run were removed")
+    return file

@@ -117,7 +117,7 @@ def _train(parts: Parts, run: RunDir, log: EventLog, fixed: dict[str, Any], core
     check_steps(parts.spec, seen)
     check_system(parts.spec, seen)
     digest = fingerprint(parts.model, parts.sharding.in_parts)
-    save(parts.model, run.weights, in_parts=parts.sharding.in_parts, writes=world.rank == 0)
+    _save(parts, run)
     watch.switch("shutdown")
     watch.settle()
     shutdown_t = wall() - watch.spent(
@@ -131,9 +131,17 @@ def _train(parts: Parts, run: RunDir, log: EventLog, fixed: dict[str, Any], core
             energy=energy, ahead_s=parts.arrivals.ahead_s, traffic=parts.traffic.per_step(), graph=parts.step.finish(),
             training_s=training_s, memory=parts.memory.close(data_bytes=_data_bytes(parts), data_shared=_data_shared(parts)),
             weights_hash=digest, cores=cores, num_parameters=num_parameters(parts.model, parts.sharding.in_parts),
-            score=_main_score(parts.task, total), t=shutdown_t,
+            score=_main_score(parts.task, total), t=shutdown_t, stopped=parts.ends.stopped, best=parts.ends.best_weights(run),
         )
     )  # fmt: skip
+
+
+def _save(parts: Parts, run: RunDir) -> None:
+    """The last weights, and the best beside them where they are others: from here on the model has those."""
+    rest: dict[str, Any] = {"in_parts": parts.sharding.in_parts, "writes": parts.world.rank == 0}
+    save(parts.model, run.weights, **rest)
+    if parts.ends.put_best_back():
+        save(parts.model, run.best, **rest)
 
 
 def _after_steps(parts: Parts) -> dict[str, Any]:

@@ -91,6 +91,27 @@ def test_an_evaluation_in_the_middle_is_no_epoch(tmp_path: Path) -> None:
     assert found["test"]["accuracy"] == 0.97
 
 
+def test_how_it_ended_and_whose_weights_it_left(tmp_path: Path) -> None:
+    """The file is told by its name: it lies where the folder lies."""
+    run = RunDir(tmp_path)
+    stopped = {"by": "plateau", "iteration": 20, "epoch": 2}
+    best = {"iteration": 10, "epoch": 1, "score": "accuracy", "value": 0.95, "weights": "best.safetensors"}
+    for rank in (0, 1):
+        write(run, rank, last=None)
+        log = EventLog(run.events(rank))
+        log.write(
+            Finished(
+                {}, 6.0, {}, "aa", 7, {"name": "accuracy", "better": "higher"}, T0 + 8.5, stopped=stopped, best=best
+            )
+        )
+        log.close()
+    found = gather(run, SPEC, ended(0, 0), fingerprint={})
+    assert found["stopped"] == stopped
+    assert found["best"] == {**best, "weights": str(tmp_path / "checkpoints" / "best.safetensors")}
+    plain = judged(tmp_path / "plain", ["finished", "finished"], ended(0, 0))
+    assert plain["stopped"] is plain["best"] is None
+
+
 PEER = Broke("peer", "another rank went away", T0 + 5)
 TASK = Broke("task", "t.py: ValueError: no", T0 + 5.1)
 

@@ -241,6 +241,13 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "data-exists": (KNOWN, {"data": "/nowhere/at/all"}),
     "target-in-reach": (KNOWN, {"target": 97}),
     "target-has-a-direction": (Known(HOST, DataShape("tensors"), knows_better=False), {"target": 0.5}),
+    "stop-has-a-target": (KNOWN, {"stop_at": "target"}),
+    "plateau-has-a-direction": (replace(KNOWN, knows_better=False), {"stop_at": "plateau:2"}),
+    "best-has-a-direction": (replace(KNOWN, knows_better=False), {"keep": "best"}),
+    "stop-after-an-average": (
+        KNOWN,
+        {"on": "1x2", "sync_every": 4, "stop_at": "plateau:2", "evaluate_every": 3},
+    ),
     "coupled-loss-in-one-piece": (looked(loss="coupled"), {"accumulate": 2}),
     "coupled-loss-of-outputs": (looked(loss="coupled", rows=False), {"on": "1x2"}),
     "coupled-loss-of-all-ranks": (looked(loss="coupled"), {"on": "1x2", "sync_every": 2}),
@@ -272,6 +279,8 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "profile-of-our-step": (KNOWN, {"profile": "training", "accumulate": 2}),
     "profile-has-no-score": (KNOWN, {"profile": "inference", "target": 0.9}),
     "profile-is-not-evaluated": (KNOWN, {"profile": "training", "evaluate_every": 5}),
+    "profile-stops-by-itself": (KNOWN, {"profile": "training", "stop_at": "plateau:5"}),
+    "profile-leaves-no-weights": (KNOWN, {"profile": "training", "keep": "best"}),
     "evaluation-comes": (KNOWN, {"evaluate_every": 11, "steps": 10}),
     "captured-on-a-gpu": (KNOWN, {"graph": "captured"}),
     "captured-is-a-step": (Known(GPUS), {"graph": "captured", "graph_of": "model"}),
@@ -286,6 +295,7 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "step-graph-reads-its-rate": (Known(GPUS), {"graph": "captured", "optimizer": "sgd", "update": "foreach"}),
     "step-graph-has-its-formulas": (KNOWN, {**STEP_GRAPH, "update": "single"}),
     "step-graph-has-steps": (Known(GPUS), {"graph": "captured", "steps": 3}),
+    "stop-after-a-graph": (KNOWN, {**STEP_GRAPH, "stop_at": "plateau:1", "evaluate_every": 1}),
     "export-has-samples": (KNOWN, {"graph": "export", "batch": 7, "on": "1x2", "accumulate": 2}),
 }
 
@@ -322,6 +332,21 @@ def test_a_graph_of_a_step_takes_the_update_that_works_in_it() -> None:
     assert spec(**STEP_GRAPH, steps=2).steps == spec(graph="export", batch=2).batch == 2
     assert "(rule: step-graph-has-steps)" in problems(**STEP_GRAPH, steps=1)[0]
     assert "use update=fused, or" in problems(gpu, graph="captured", optimizer="sgd", update="foreach")[0]
+
+
+@pytest.mark.parametrize(
+    "value", ["plateau", "plateau:0", "plateau:-1", "plateau:2.5", "plateau:5 ", "targets", "target:2"]
+)
+def test_what_stop_at_may_say(value: str) -> None:
+    said = problems(stop_at=value)
+    assert said == [f"stop_at={value}: must be target, or plateau:N with a whole number of evaluations (plateau:5)"]
+
+
+def test_a_trial_does_not_stop_early_and_keeps_nothing() -> None:
+    found = spec(stop_at="plateau:4", keep="best", evaluate_every=2, epochs=9)
+    assert (found.patience, spec(stop_at="target", target=0.5).patience, spec().patience) == (4, None, None)
+    trial = found.of_steps(30)
+    assert (trial.stop_at, trial.patience, trial.keep, trial.evaluate_every) == (None, None, "last", None)
 
 
 def test_a_sound_spec_breaks_no_rule() -> None:

@@ -47,6 +47,10 @@ def _runs(study: StudyFindings) -> list[str]:
         notes.append(f"Unfinished: {counts.to_make} planned runs are still to be made.")
     if counts.unsteady:
         notes.append(f"Throughput of {counts.unsteady} runs includes warm-up: they have no step beyond it.")
+    if counts.stopped:
+        notes.append(
+            f"Of the runs, {counts.stopped} ended before the planned length (stop_at): their times are of as many steps as each made."
+        )
     return notes
 
 

@@ -64,9 +64,25 @@ def memory_notes(record: Record) -> Lines:
     return lines
 
 
+def ending(record: Record) -> Lines:
+    """What ended the run before its planned length, and which of its evaluations was the best, where that was asked for."""
+    lines: Lines = []
+    if (stopped := record.stopped) is not None:
+        steps, epochs, target = (record.spec.get(name) for name in ("steps", "epochs", "target"))
+        where = f"after step {stopped.iteration}" + (f" of {steps}" if steps else "")
+        where += f", in epoch {stopped.epoch + 1}" + (f" of {epochs}" if epochs else "")
+        num = str(record.spec.get("stop_at")).partition(":")[2]
+        why = f"no better score in {num} evaluations" if num else f"the target of {target} was reached"
+        lines.append(("stopped", f"{where}: {why}"))
+    if (best := record.best) is not None and best.value is not None:
+        value = show.number(best.value, "fraction" if best.score == "accuracy" else "")
+        lines.append(("best", f"test {best.score} {value}, after step {best.iteration}"))
+    return lines
+
+
 def facts(record: Record) -> Lines:
-    """Speed, energy and money, and where everything lies; what was not measured says why."""
-    rows: Lines = []
+    """How it ended, speed, energy and money, and where everything lies; what was not measured says why."""
+    rows = ending(record)
     if record.training_s is not None:
         rows.append(("training time", show.duration(record.training_s)))
     if record.time and "to_target_s" in record.time.plain:
@@ -81,7 +97,8 @@ def facts(record: Record) -> Lines:
     if num:
         rows.append(("fp16", left_out_in_words(num, of)))
     rows += _energy(record.energy) + _cost(record.cost)
-    places = (("weights", record.weights), ("run directory", record.folder))
+    best = record.best.weights if record.best and record.best.weights != record.weights else None
+    places = (("weights", record.weights), ("best weights", best), ("run directory", record.folder))
     return rows + [(name, place) for name, place in places if place]
 
 

@@ -127,6 +127,17 @@ GRAPH: tuple[Rule, ...] = (
         "step would go through the graph; use more steps, or graph=eager",
     ),
     Rule(
+        "stop-after-a-graph",
+        lambda spec, known: (
+            spec.is_step_graph
+            and spec.stop_at is not None
+            and spec.evaluate_every is not None
+            and spec.evaluate_every <= GRAPHS[spec.graph].ordinary_steps
+        ),
+        "stop_at={stop_at} with evaluate_every={evaluate_every} and graph={graph} graph_of=step: the run could end before a step went "
+        "through the graph; use a larger evaluate_every, or graph=eager",
+    ),
+    Rule(
         "export-has-samples",
         lambda spec, known: (
             GRAPHS[spec.graph].is_exported and spec.batch // (spec.topology.world_size * spec.accumulate) < 2

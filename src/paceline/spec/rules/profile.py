@@ -40,4 +40,14 @@ PROFILE: tuple[Rule, ...] = (
         "profile={profile} with evaluate_every={evaluate_every}: a profile looks into some batches and evaluates nothing; leave "
         "evaluate_every out",
     ),
+    Rule(
+        "profile-stops-by-itself",
+        lambda spec, known: spec.profile != "none" and spec.stop_at is not None,
+        "profile={profile} with stop_at={stop_at}: a profile looks into some batches and evaluates nothing; leave stop_at out",
+    ),
+    Rule(
+        "profile-leaves-no-weights",
+        lambda spec, known: spec.profile != "none" and spec.keep != "last",
+        "profile={profile} with keep={keep}: a profile looks into some batches and leaves no weights; leave keep out",
+    ),
 )

@@ -47,6 +47,29 @@ SAMPLES: tuple[Rule, ...] = (
         "better = 'lower' to it",
     ),
     Rule(
+        "stop-has-a-target",
+        lambda spec, known: spec.stop_at is not None and spec.patience is None and spec.target is None,
+        "stop_at={stop_at}, but no target: say which score ends the run, for example target=0.9, or use stop_at=plateau:5",
+    ),
+    Rule(
+        "plateau-has-a-direction",
+        lambda spec, known: spec.patience is not None and not known.knows_better,
+        "stop_at={stop_at}, but the task does not say which way its own score is good: add better = 'higher' or "
+        "better = 'lower' to it",
+    ),
+    Rule(
+        "best-has-a-direction",
+        lambda spec, known: spec.keep != "last" and not known.knows_better,
+        "keep={keep}, but the task does not say which way its own score is good, so none is the best: add better = 'higher' or "
+        "better = 'lower' to it",
+    ),
+    Rule(
+        "stop-after-an-average",
+        lambda spec, known: spec.stop_at is not None and (spec.evaluate_every or spec.sync_every) < spec.sync_every,
+        "stop_at={stop_at} with evaluate_every={evaluate_every} and sync_every={sync_every}: the run could end before the ranks were "
+        "averaged once; use evaluate_every={sync_every} or more",
+    ),
+    Rule(
         "evaluation-comes",
         lambda spec, known: (
             spec.evaluate_every is not None and spec.steps is not None and spec.evaluate_every > spec.steps

@@ -6,6 +6,7 @@ is made of tensor operations alone.
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +36,19 @@ def build_own(task: Task, model: torch.nn.Module, lr: float) -> torch.optim.Opti
     elif not isinstance(made, torch.optim.Optimizer):
         raise RunFailed(f"{what} returned a {type(made).__name__}, not a torch.optim.Optimizer", kind="task")
     _of_just_this_model(made, model, what)
+    if task.optimizers is None:
+        _refuse_closure(made, what)
     return made
+
+
+def _refuse_closure(optimizer: torch.optim.Optimizer, what: str) -> None:
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        raise RunFailed(
+            f"{what} returned a {type(optimizer).__name__}, whose step() computes the loss several times through a closure; one step here "
+            "is one loss: define optimizers(model, lr) and step(model, batch, optimizers), and call it there",
+            kind="task",
+        )
 
 
 def _several(made: Any, what: str) -> Joint:

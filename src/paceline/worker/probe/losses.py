@@ -10,6 +10,7 @@ import torch
 
 from paceline.base.errors import RunFailed
 from paceline.spec.verdict import LossKind, Verdict
+from paceline.worker.probe.bends import bends
 from paceline.worker.probe.criteria import Criteria
 from paceline.worker.probe.outputs import cut, has_number, reached
 from paceline.worker.probe.recombine import Seen, Vectors, adds_up, kind
@@ -24,11 +25,13 @@ _MOST_NUMBERS = 4096  # of a parameter's gradient: every so many-th, where it ha
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term of a loss of some samples. `said`: the form the task gave it; None for a bare number, `pair` for (sum, count)."""
+    """One term of a loss of some samples. `said`: the form the task gave it; None for a bare number, `pair` for (sum, count). `bends`: it
+    may be a mean here and none elsewhere."""
 
     said: str | None
     value: Vectors  # a ratio's is its sum
     count: Vectors | None
+    bends: bool = False
 
 
 Terms = dict[str, Term]
@@ -65,7 +68,9 @@ def look(subject: Subject, places: Places, criteria: Criteria, *, lean: int | No
                 return (_gradient(value, parameters),)
             return (apart.gradient(value, places, lean),)
 
-        terms = {name: _term(found.raw[name], form, gradient) for name, form in found.forms.items()}
+        given = outputs if apart is None else apart.outputs
+        leaves_given = [leaf for leaf in tree.leaves_of(given) if isinstance(leaf, torch.Tensor)]
+        terms = {name: _term(found.raw[name], form, gradient, leaves_given) for name, form in found.forms.items()}
         seen = tree.mapped(torch.Tensor.detach, outputs, opens=False)
         return Look(terms, seen, leaves if apart is None else [*leaves, *apart.behind(leaves)])
 
@@ -95,10 +100,11 @@ def _forms(subject: Subject, criteria: Criteria, outputs: Any, batch: Any) -> _F
     return _Found(forms, {name: raw.get(name, value) for name in forms})
 
 
-def _term(raw: Any, form: Form, gradient: Callable[[torch.Tensor], Vectors]) -> Term:
+def _term(raw: Any, form: Form, gradient: Callable[[torch.Tensor], Vectors], outputs: list[torch.Tensor]) -> Term:
     said = form.kind if isinstance(raw, Form) else "pair" if form.kind == "ratio" else None
     count = (_number(form.count),) if form.kind == "ratio" else None
-    return Term(said, (_number(form.value), *gradient(torch.as_tensor(form.value))), count)
+    value = torch.as_tensor(form.value)
+    return Term(said, (_number(value), *gradient(value)), count, bends=bends(value, outputs))
 
 
 def _number(value: Any) -> torch.Tensor:
@@ -143,8 +149,27 @@ def term_kind(
         if not all(adds_up(one, tolerance, mean=said == "mean") for one in values):
             raise RunFailed(not_as_said(name, said), kind="task")
         return "mean" if said == "mean" else "total"
-    found = kind(values, tolerance)
+    found = None if any(whole.bends for whole, _ in seen) else kind(values, tolerance)
     return "mean" if found == "mean" else "total" if found == "total" else "coupled"
+
+
+def refuse_without_gradient(terms: Terms, parts: Sequence[Terms], tolerance: float) -> None:
+    """A loss that nothing is learned from; and a term that only makes the loss another number."""
+    without = [name for name, term in terms.items() if len(term.value) == 1]
+    if len(without) == len(terms):
+        raise RunFailed(
+            f"{_what(without[0])} gives a number without a gradient, so nothing would be learned: it was detached (item, detach, no_grad), "
+            "or does not depend on the model",
+            kind="task",
+        )
+    for name in without:
+        values = [part[name].value[0] for part in (terms, *parts) if name in part]
+        if any(float((one - values[0]).abs()) > tolerance * float(values[0].abs()) for one in values):
+            raise RunFailed(
+                f"the loss term {name!r} has no gradient: the sum of the terms is minimised, so it would change the loss and no weight; "
+                "return it from score(outputs, batch)",
+                kind="task",
+            )
 
 
 def _what(name: str) -> str:

@@ -14,24 +14,33 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.base.errors import RunFailed
 from paceline.spec.verdict import LossKind, ModelKind, Verdict
+from paceline.worker.probe.changes import in_evaluation, in_training
 from paceline.worker.probe.criteria import Criteria
 from paceline.worker.probe.effort import Effort, affordable, in_single
-from paceline.worker.probe.losses import SAID, Look, Terms, alike, ignores, look, not_as_said, term_kind
+from paceline.worker.probe.losses import (
+    SAID,
+    Look,
+    Terms,
+    alike,
+    ignores,
+    look,
+    not_as_said,
+    refuse_without_gradient,
+    term_kind,
+)
 from paceline.worker.probe.outputs import has_number
 from paceline.worker.probe.samples import MOST, Samples
 from paceline.worker.probe.scores import score_kinds, uses_inputs
 from paceline.worker.probe.steps import OwnSteps
 from paceline.worker.probe.strangers import refuse_strangers
-from paceline.worker.probe.subject import Places, Subject, copies, differ, overlap, put_back, rows_of
+from paceline.worker.probe.subject import Places, Subject, differ, overlap, rows_of
 from paceline.worker.tasks.by_number import ByNumber
 from paceline.worker.tasks.feed import Feed
 from paceline.worker.tasks.forms import LOSS
 from paceline.worker.tasks.named_batch import loss_within
-from paceline.worker.tasks.returned import loss_terms
-from paceline.worker.tasks.task import ONE_VALUE, Task, no_loss, no_score, sentence
-from paceline.worker.tasks.tree import leaves_of
+from paceline.worker.tasks.task import ONE_VALUE, Task, no_score, sentence
 from paceline.worker.tasks.usual import doubt, usual_loss, usual_score
-from paceline.worker.transform import precision, side_effects
+from paceline.worker.transform import precision
 from paceline.worker.world.seed import seed_everything
 
 # fp64 shows a difference that fp32 hides in its rounding; fp32 is for models that insist on it.
@@ -103,7 +112,7 @@ class _Probe:
         self.whole: Places = range(0)
         self.parts: Sequence[Places] = ()
         self.lean: int | None = None  # of how many samples gradients are looked at at the outputs
-        self._evaluated: Any = None  # outputs of all of them in evaluation, where nothing moves there
+        self._evaluated: dict[Places, Any] = {}  # outputs in evaluation, where nothing moves there
         self._looks: dict[Places, Look] | None = None  # what was computed already, of weights that stay
 
     def effort(self) -> Effort:
@@ -173,14 +182,18 @@ class _Probe:
             found.append(self._outputs(places, training=training))
             own = rows_of(found[-1], 0, len(places), len(places))
             if cut is not None and own is not None and differ(*overlap(cut, own), self.tolerance):
-                return "together", found
+                again = rows_of(
+                    self._outputs(self.whole, training=training), places[0], places[-1] + 1, len(self.whole)
+                )
+                # a model that moves by itself tells nothing of neighbours
+                return ("together" if again is not None and not differ(cut, again, self.tolerance) else usual), found
         return usual, found
 
     def _outputs(self, places: Places, *, training: bool) -> Any:
         if training and self._looks is not None:
             return self._loss(places).outputs
-        if not training and places == self.whole and self._evaluated is not None:
-            return self._evaluated
+        if not training and places in self._evaluated:
+            return self._evaluated[places]
         return self.subject.outputs(places, training=training)
 
     def _needs_two(self) -> bool:
@@ -196,68 +209,13 @@ class _Probe:
         return False
 
     def _changes(self) -> dict[str, Any]:
-        """What is different when the same batch is computed again: numbers in Python, buffers, or the loss itself."""
-        self.subject.puts_back = False
-        model = self.subject.model
-        python, buffers = side_effects.numbers_of(model, self.task), copies(model)
-        one = self._loss(self.whole)
-        later = side_effects.numbers_of(model, self.task)
-        numbers = [name for name in {**python, **later} if python.get(name) != later.get(name)]
-        moved = [name for name, buffer in model.named_buffers() if not _same(buffers.get(name), buffer)]
-        two = self._loss(self.whole)
+        found, looks = in_training(self.subject, self._loss, self.whole, self.parts, self.tolerance)
         if self.own_steps is None:
-            refuse_strangers(self.subject, one.reached, two.reached)
-        first, again = one.terms, two.terms
-        computes = any(differ(first[name].value, again[name].value, self.tolerance) for name in first)
-        unseen = ["what the loss computes"] if computes and not numbers and not moved else []
-        by_calls = bool(moved) and not numbers and self._by_calls()
-        self.subject.puts_back = True
+            refuse_strangers(self.subject, looks.first.reached, looks.again.reached)
         if self.lean is not None:
-            self._looks = {} if numbers or moved or unseen else {self.whole: two}
-        return {
-            **self._in_evaluation(),
-            "changes": (*numbers, *moved, *unseen),
-            "changes_by": "calls" if by_calls else "data",
-            "changes_python": bool(numbers or unseen),
-        }
-
-    def _in_evaluation(self) -> dict[str, bool]:
-        """What an evaluation moves. Buffers that it moves are what the model is made for: each batch sees them as they are."""
-        if not self.task.evaluates:
-            return {}
-        model, task = self.subject.model, self.task
-        counts = False
-
-        def look(outputs: Any, batch: Any) -> tuple[list[torch.Tensor], Any]:
-            nonlocal counts
-            terms = {} if task.loss is no_loss else loss_terms(task.loss(outputs, batch), Verdict(), name=task.name)
-            counts |= side_effects.numbers_of(model, task) != before
-            leaves = [*leaves_of(outputs), *(form.value for form in terms.values())]
-            return [leaf.detach().clone() for leaf in leaves if isinstance(leaf, torch.Tensor)], outputs
-
-        found: list[list[torch.Tensor]] = []
-        for _ in range(2):
-            before = side_effects.numbers_of(model, task)
-            with torch.no_grad():
-                leaves, outputs = self.subject.compute(self.whole, look, training=False)
-            found.append(leaves)
-        moves = differ(found[0], found[1], self.tolerance)
-        if not counts and not moves:
-            self._evaluated = outputs
-        return {"counts_in_evaluation": counts, "moves_in_evaluation": moves}
-
-    def _by_calls(self) -> bool:
-        """Whether buffers move alike whatever the samples are, and only in training: a power iteration, say."""
-        model, ends = self.subject.model, list[dict[str, torch.Tensor]]()
-        before = copies(model)
-        for places in self.parts:
-            put_back(model, before)
-            self._loss(places)
-            ends.append(copies(model))
-        if self.task.evaluates:
-            self.subject.outputs(self.whole, training=False)
-        kept = copies(model)
-        return all(_same(ends[0][name], ends[1][name]) and _same(kept[name], ends[1][name]) for name in before)
+            self._looks = {} if found["changes"] else {self.whole: looks.again, **looks.parts}
+        evaluation, self._evaluated = in_evaluation(self.subject, self.whole, self.parts, self.tolerance)
+        return {**found, **evaluation}
 
     def _terms(self, *, checks: bool) -> dict[str, LossKind]:
         """`checks`: of a model that mixes samples, which is never cut, what the task says of its loss is believed."""
@@ -272,6 +230,8 @@ class _Probe:
                 None  # a part's outputs have another size (padding): then it is the parameters that tell
             )
             return self._terms(checks=checks)
+        if self.own_steps is None:
+            refuse_without_gradient(*seen[-1], self.tolerance)
         nums = [len(places) for places in self.parts]
         # means over samples that are weighed or left out are no means over samples, whatever these samples show
         uneven = self.criteria.weighs or ignores(self.criteria, getattr(self.feed, "tensors", ()))
@@ -294,7 +254,3 @@ def _together(kinds: set[str]) -> LossKind:
         return "coupled"
     (*_, word) = sorted(kinds, key=("total", "mean", "ratio").index)
     return word  # pyright: ignore[reportReturnType]
-
-
-def _same(one: torch.Tensor | None, other: torch.Tensor) -> bool:
-    return one is not None and one.shape == other.shape and torch.equal(one, other)

@@ -61,17 +61,13 @@ def _sample_shapes(outputs: Any) -> list[list[int]]:
     return [list(leaf.shape[1:]) for leaf in tree.leaves_of(outputs) if isinstance(leaf, torch.Tensor)]
 
 
-def rows(
-    subject: Subject, whole: Places, parts: Sequence[Places], own: Sequence[Any] | None
-) -> list[tuple[Row, list[Row]]]:
+def rows(subject: Subject, whole: Places, parts: Sequence[Places], own: Sequence[Any]) -> list[tuple[Row, list[Row]]]:
     """Scores of a batch and of its parts: of the model's own outputs, and of noise in their form where a score takes it."""
     batches = [subject.samples.batch(places) for places in (whole, *parts)]
-    own = own or [subject.outputs(places, training=False) for places in (whole, *parts)]
     first = _row(subject, own[0], batches[0])
     seen = [(first, _tried(subject, own[1:], batches[1:]) or [])]
-    if (
-        len({str(_sample_shapes(outputs)) for outputs in own}) > 1
-    ):  # parts are padded to their own longest: nothing of the whole fits
+    if len({str(_sample_shapes(outputs)) for outputs in own}) > 1:
+        # parts are padded to their own longest: nothing of the whole fits
         return seen + _of_other_weights(subject, whole, parts, batches)
     generator = torch.Generator().manual_seed(_SEED)
     for _ in range(_NUM_NOISY):
@@ -113,9 +109,25 @@ def score_kinds(
     subject: Subject, whole: Places, parts: Sequence[Places], tolerance: float, own: Sequence[Any] | None = None
 ) -> dict[str, ScoreKind]:
     """`own`: the model's outputs for all and for the parts, where somebody has computed them."""
+    own = own or [subject.outputs(places, training=False) for places in (whole, *parts)]
+    batch = subject.samples.batch(whole)
+    first = _row(subject, own[0], batch)
     seen = rows(subject, whole, parts, own)
+    _refuse_what_moves(first, _row(subject, own[0], batch), tolerance)
     nums = [len(places) for places in parts]
     return {name: _kind(name, seen, nums, tolerance) for name in seen[0][0]}
+
+
+def _refuse_what_moves(first: Row, again: Row, tolerance: float) -> None:
+    """Between them the score was asked for other samples."""
+    for name, (_, value, _) in first.items():
+        if name not in again or float((value - again[name][1]).abs()) > tolerance * float(value.abs()):
+            raise RunFailed(
+                f"score {name!r} is another number for the same outputs after others were scored: it keeps what it has seen, or draws at "
+                "random; compute it from this batch alone (batches are added up here), or from the whole test set with score_all(outputs, "
+                "targets)",
+                kind="task",
+            )
 
 
 def _kind(name: str, seen: Sequence[tuple[Row, list[Row]]], nums: Sequence[int], tolerance: float) -> ScoreKind:

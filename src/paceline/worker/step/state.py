@@ -136,22 +136,24 @@ class TrainState:
         yield
         self._fill(before)
 
-    @contextlib.contextmanager
-    def apart(self, *, parameters: bool) -> Generator[None]:
-        """Around an evaluation in the middle of an epoch: buffers, what modules keep and random streams are restored, to the bit, and
-        `parameters` where the evaluation changes them. Copies stay on the device."""
+    def set_aside(self, *, parameters: bool) -> Callable[[], None]:
+        """Before an evaluation in the middle of an epoch. What comes back restores buffers, what modules keep and random streams, to the
+        bit, and `parameters` where the evaluation changes them. Copies stay on the device."""
         changed = [*self.model.buffers(), *(self.model.parameters() if parameters else ())]
         live = [local(tensor.detach()) for tensor in changed]
         copies = [tensor.clone() for tensor in live]
         kept = {name: tensor.detach().clone() for name, tensor in self._module_state.tensors().items()}
         values = self._module_state.values()
         random = random_states(self.device)
-        yield
-        with torch.no_grad():
+
+        @torch.no_grad()
+        def put_back() -> None:
             for tensor, copy in zip(live, copies, strict=True):
                 tensor.copy_(copy)
-        self._module_state.restore(kept, values)
-        set_random_states(self.device, *random)
+            self._module_state.restore(kept, values)
+            set_random_states(self.device, *random)
+
+        return put_back
 
     def put_back(self, snapshot: Snapshot) -> None:
         """Copies into the existing tensors. The optimizer's state is created where there is none yet. A snapshot of another run

@@ -111,6 +111,12 @@ def _score(item: Any, kind: str, what: str) -> Form:
         return Form("ratio", _scalar(item[0]), _scalar(item[1]))
     if _is_number(item):
         return Form("total" if kind == "total" else "mean", _scalar(item))
+    if isinstance(item, torch.SymFloat | torch.SymInt):
+        raise RunFailed(
+            f"{what} makes a Python number of a tensor (item), which no graph of the step can hold: return the tensor, or use "
+            "graph_of=model or graph=eager",
+            kind="task",
+        )
     raise RunFailed(
         f"{what} is {_words(item)}; a score is one number, or one of {_FORMS}", kind="task",
     )  # fmt: skip

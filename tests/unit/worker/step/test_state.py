@@ -56,7 +56,7 @@ CASES = [
 def test_what_is_put_back_goes_on_to_the_same_bits(executor: str, optimizer: str) -> None:
     asked, prepare = EXECUTORS[executor]
     row = round_trip(spec_of(**asked, **OPTIMIZERS[optimizer]), WORLD, task(), prepare=prepare)
-    assert row["moved"] and row["put back"]
+    assert row["moved"] and row["put back"] and row["kept"]
     assert row["equal"] and not row["different"], row["different"]
     assert not row["disturbed"], "by an evaluation in the middle of an epoch"
     assert row["iteration"] == 17
