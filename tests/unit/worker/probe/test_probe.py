@@ -153,4 +153,4 @@ def test_a_longer_sample_in_one_part_is_no_coupling(tmp_path: Path) -> None:
         {"a": "ratio"},
     )
     mixed = "def forward(model, batch): return model(batch[0]) - model(batch[0]).mean(0)\n"
-    assert look(tmp_path, each + mixed + loss + score).buffers == "together"
+    assert look(tmp_path, each + mixed + loss).buffers == "together"
