@@ -37,6 +37,7 @@ class Verdict(Frozen):
     changes_python: bool = False  # something that is no tensor of the model, so no graph would change it
     counts_in_evaluation: bool = False  # numbers in Python move there too, and are put back
     moves_in_evaluation: bool = False  # what is computed moves there too, and nothing can be put back
+    moves_data: bool = False  # on_step or on_epoch changes what the data set gives
     draws: bool = False  # forward or loss draws random numbers
     data_draws: bool = False  # a Dataset draws some while it makes a sample
     samples: int = 0  # that were looked at

@@ -266,6 +266,7 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "own-step-in-one-piece": (replace(KNOWN, own_step=True), {"accumulate": 2}),
     "own-step-updates-itself": (replace(KNOWN, own_step=True), {"clip": 1.0}),
     "own-step-recombines": (replace(looked(loss="coupled"), own_step=True), {"on": "1x2"}),
+    "data-by-number-in-the-rank": (replace(looked(moves_data=True), train=DataShape("dataset")), {"workers": 1}),
     "by-number-outside-of-graphs": (replace(KNOWN, sets_by_step=True), {"graph": "export"}),
     "synced-norm-in-one-piece": (KNOWN, {"buffers": "sync", "accumulate": 2}),
     "synced-norm-of-our-step": (KNOWN, {"buffers": "sync", "on": "1x2", "sync_every": 2}),

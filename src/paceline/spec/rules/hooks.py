@@ -56,6 +56,12 @@ HOOKS: tuple[Rule, ...] = (
         "samples), so ranks would make another update than one process; use on=1x1, or losses that are means over samples",
     ),
     Rule(
+        "data-by-number-in-the-rank",
+        lambda spec, known: known.verdict is not None and known.verdict.moves_data and spec.workers > 0,
+        "workers={workers}: the task's on_step or on_epoch changes what its data set gives, and loader processes have copies of it that "
+        "this does not reach; use workers=0, or change samples in augment(batch, keys)",
+    ),
+    Rule(
         "by-number-outside-of-graphs",
         lambda spec, known: known.sets_by_step is True and _graph_of_numbers(spec),
         "graph={graph} graph_of={graph_of}: the task sets values in on_step or on_epoch, and a graph would keep the first of them for "

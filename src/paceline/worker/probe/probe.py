@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.base.errors import RunFailed
 from paceline.spec.verdict import LossKind, ModelKind, Verdict
-from paceline.worker.probe.changes import in_evaluation, in_training
+from paceline.worker.probe.changes import in_evaluation, in_training, moves_data
 from paceline.worker.probe.criteria import Criteria
 from paceline.worker.probe.effort import Effort, affordable, in_single
 from paceline.worker.probe.losses import (
@@ -106,6 +106,7 @@ class _Probe:
         self.subject = Subject(task, model, samples.cast(_into(dtype)))
         self.criteria = Criteria()
         by_number = ByNumber(task, model, _STEPS, _EPOCHS)
+        self.moves_data = moves_data(task, feed, by_number, steps=_STEPS, epochs=_EPOCHS)
         by_number.before_epoch(0)
         by_number.before_step(0)
         self.own_steps = OwnSteps(task, self.subject) if task.step is not None else None
@@ -164,9 +165,9 @@ class _Probe:
         return Verdict(
             loss=loss, terms=terms if len(terms) > 1 else {}, scores=scores, buffers=buffers,
             uses_inputs=whole and uses_inputs(subject, self.whole), together_in_evaluation=alone == "together",
-            rows=rows, ragged=loss == "coupled" and subject.samples.ragged, needs_two=pairs, **changes, draws=subject.drew,
-            data_draws=subject.samples.drew, samples=len(self.whole), precision=str(self.dtype).removeprefix("torch.float"),
-            notes=() if guessed is None else (("guessed", guessed),),
+            rows=rows, ragged=loss == "coupled" and subject.samples.ragged, needs_two=pairs, moves_data=self.moves_data, **changes,
+            draws=subject.drew, data_draws=subject.samples.drew, samples=len(self.whole),
+            precision=str(self.dtype).removeprefix("torch.float"), notes=() if guessed is None else (("guessed", guessed),),
         )  # fmt: skip
 
     def _model(self, *, training: bool) -> tuple[ModelKind, list[Any]]:
