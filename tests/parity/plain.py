@@ -17,7 +17,7 @@ from paceline.worker.tasks.hooks import call
 from paceline.worker.tasks.load import load_task
 from paceline.worker.tasks.order import epoch_order, sample_keys
 from paceline.worker.tasks.task import Task, no_score
-from paceline.worker.tasks.usual import usual_loss, usual_score
+from paceline.worker.tasks.usual import usual_forward, usual_loss, usual_score
 from paceline.worker.world.seed import RandomStreams, seed_everything
 
 RULES: dict[str, Any] = {
@@ -142,7 +142,7 @@ def _train(task: Task, model: Any, train: Data, spec: Spec) -> None:
 
 
 def _loss(task: Task, model: Any, batch: Any) -> Any:
-    if task.loss is usual_loss and isinstance(batch, Mapping):  # as in the examples of transformers
+    if task.loss is usual_loss and _by_name(task, batch):  # as in the examples of transformers
         return model(**batch).loss
     return number(task.loss(task.forward(model, batch), batch))
 
@@ -163,7 +163,7 @@ def _scores(task: Task, model: Any, test: Data) -> dict[str, float]:
 def _of_batch(task: Task, model: Any, batch: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with torch.no_grad():
-        if task.score is usual_score and isinstance(batch, Mapping):
+        if task.score is usual_score and _by_name(task, batch):
             return _of_labels(model(**batch), batch)
         outputs = task.forward(model, batch)
         if task.score is not no_score:
@@ -174,6 +174,10 @@ def _of_batch(task: Task, model: Any, batch: Any) -> dict[str, Any]:
             value = task.score_all(outputs, batch["labels"] if isinstance(batch, Mapping) else batch[-1])
             found |= value if isinstance(value, Mapping) else {"score": value}
     return {str(name): value for name, value in found.items()}
+
+
+def _by_name(task: Task, batch: Any) -> bool:
+    return task.forward is usual_forward and isinstance(batch, Mapping)
 
 
 def _of_labels(outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
