@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from paceline.records.study import StudyRecord
-from paceline.report import charts, drawing, payback, series, tables
+from paceline.report import charts, drawing, grid, payback, series, tables
 from paceline.report.words.spoken import SpokenStudy
 
 PAGE_BYTES = 1_400_000  # what a mail server lets through, with room to spare; the bundle alone takes 0.9 MB
@@ -71,6 +71,7 @@ def render(findings: SpokenStudy, study: StudyRecord) -> str:
         "missing": tables.missing(findings),
         "missing_parts": tables.missing_parts(findings),
         "training": tables.training(findings),
+        "grid": grid.grid(findings),
         "payback": payback.payback(findings),
         "graphs": payback.graphs(findings),
         "failures": tables.failures(findings),

@@ -124,6 +124,7 @@ def render(study: SpokenStudy) -> dict[str, Any]:
         "scaling": [asdict(row) for row in study.scaling],
         "missing": [_missing(row) for row in study.missing],
         "payback": [_payback(row) for row in study.payback],
+        "grid": None if study.grid is None else asdict(study.grid),
         "conclusions": [_judged(judged) for judged in study.judged],
         "metrics": [asdict(metric) for metric in study.metrics],
         "notes": list(study.notes),

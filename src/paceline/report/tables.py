@@ -8,6 +8,7 @@ from dataclasses import replace
 from paceline.records.findings import CellFinding, Metric
 from paceline.records.record import Record
 from paceline.records.study import StudyRecord
+from paceline.report.grid import grid
 from paceline.report.payback import graphs, payback
 from paceline.report.table import Column, Table
 from paceline.report.words import numbers as show
@@ -259,7 +260,7 @@ def provenance(study: SpokenStudy) -> tuple[tuple[str, str], ...]:
 def all_tables(study: SpokenStudy) -> list[Table]:
     """What every format prints, in order; empty ones are left out."""
     made = [
-        cells(study), conclusions(study), payback(study), graphs(study), comparisons(study), scaling(study), missing(study),
+        cells(study), conclusions(study), grid(study), payback(study), graphs(study), comparisons(study), scaling(study), missing(study),
         missing_parts(study), training(study), failures(study),
     ]  # fmt: skip
     return [table for table in made if table.rows]

@@ -47,6 +47,18 @@ def test_the_charts(page: str) -> None:
     assert page.count("<noscript><svg") == 11
 
 
+def test_what_two_settings_are_worth_is_on_the_page(tmp_path: Path) -> None:
+    grid = {("1x1", "adam"): 40.0, ("1x1", "sgd"): 20.0, ("1x2", "adam"): 20.0, ("1x2", "sgd"): 20.0}
+    cells = [
+        synthetic.Cell(f"on={on} optimizer={rule}", {"on": on, "optimizer": rule}, seconds)
+        for (on, rule), seconds in grid.items()
+    ]
+    study = synthetic.write(synthetic.Study(cells, swept=("on", "optimizer")), tmp_path)
+    page = html.render(findings(study), study)
+    section = page.partition('<section id="grid">')[2].partition("</section>")[0]
+    assert "optimizer=sgd is faster than optimizer=adam: 1.4" in section and "the two settings interact" in section
+
+
 def test_nothing_is_loaded_from_outside(page: str) -> None:
     head, _, rest = page.partition('<script type="module">')
     tail = rest.partition("</script>")[2]  # without Vega's own code, which names its home pages
