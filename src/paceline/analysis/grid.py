@@ -10,7 +10,7 @@ The rules, all of them here:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from paceline.analysis import stats
@@ -92,26 +92,26 @@ def _questions(laid: Laid, metric: Metric) -> list[Asked]:
     if not common or (of_ratio and min(map(min, found.values())) <= 0):
         return []
     y = {place: [math.log(value) for value in row] if of_ratio else row for place, row in found.items()}
+    size = practical_size(metric, found[laid.levels[0][0], laid.levels[1][0]])
+    return [*_each(laid, metric, y, size), *_both(laid, metric, y, size)]
+
+
+def _each(laid: Laid, metric: Metric, y: Mapping[tuple[str, str], Row], size: float) -> Iterator[Asked]:
+    for index, (name, (first, *rest)) in enumerate(zip(laid.settings, laid.levels, strict=True)):
+        over = tuple(f"{laid.settings[1 - index]}={level}" for level in laid.levels[1 - index])
+        means = {level: _mean([row for place, row in y.items() if place[index] == level]) for level in (first, *rest)}
+        for level in rest:
+            yield Asked(metric, means[first], means[level], size, f"{name}={level}", f"{name}={first}", over)
+
+
+def _both(laid: Laid, metric: Metric, y: Mapping[tuple[str, str], Row], size: float) -> Iterator[Asked]:
     (row, *rows), (column, *columns) = laid.levels
-    size = practical_size(metric, found[row, column])
     first, second = laid.settings
-    asked: list[Asked] = []
-    for own, others, name, other, of in (
-        (laid.levels[0], laid.levels[1], first, second, lambda a, b: y[a, b]),
-        (laid.levels[1], laid.levels[0], second, first, lambda b, a: y[a, b]),
-    ):
-        means = {level: _mean([of(level, b) for b in others]) for level in own}
-        over = tuple(f"{other}={level}" for level in others)
-        asked += [
-            Asked(metric, means[own[0]], means[level], size, f"{name}={level}", f"{name}={own[0]}", over)
-            for level in own[1:]
-        ]
     for a in rows:
         for b in columns:
             here, there = (_less(y[level, b], y[level, column]) for level in (row, a))
             at = f"{first}={row}", f"{first}={a}"
-            asked.append(Asked(metric, here, there, size, f"{second}={b}", f"{second}={column}", at=at))
-    return asked
+            yield Asked(metric, here, there, size, f"{second}={b}", f"{second}={column}", at=at)
 
 
 def _mean(rows: Sequence[Row]) -> Row:
@@ -135,7 +135,7 @@ def _answers(asked: Sequence[Asked]) -> tuple[tuple[MainEffect, ...], tuple[Inte
         reason: Reason = "too few runs"
         if effect is not None and p is not None:
             verdict, reason = concluded(one.metric, effect.value, raw=effect.p, p=p, size=one.size)
-        said = {"metric": one.metric.name, "kind": one.metric.kind, "of": one.of, "against": one.against}
+        said = {"metric": one.metric.name, "of": one.of, "against": one.against}
         if one.at is None:
             worth = _worth(one.metric, one.here, one.there, effect)
             effects.append(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from paceline.records.findings import Reason, Verdict
 
@@ -22,7 +21,6 @@ class MainEffect:
     """One value of a setting against the baseline's, the mean over every value of the other setting."""
 
     metric: str
-    kind: Literal["ratio", "difference"]
     of: str  # `name=value`
     against: str
     over: tuple[str, ...]
@@ -38,7 +36,6 @@ class Interaction:
     """Whether what one setting is worth depends on the other: at two values of that other one, and the second over (or less) the first."""
 
     metric: str
-    kind: Literal["ratio", "difference"]
     of: str
     against: str
     at: tuple[str, str]  # the baseline's value of the other setting first

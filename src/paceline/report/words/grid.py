@@ -70,4 +70,5 @@ def gap(found: Grid) -> str:
     cells = ", ".join(found.lacking)
     if found.effects:
         return f"not every run of {cells} has a figure: only the repeats that every cell has are counted here."
-    return f"nothing can be said of {' and '.join(found.settings)} by themselves: no repeat has a figure in every cell, for want of {cells}."
+    each = " and ".join(found.settings)
+    return f"nothing can be said of {each} by themselves: no repeat has a figure in every cell, for want of {cells}."
