@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
@@ -53,8 +56,21 @@ def _summary(findings: SpokenStudy) -> list[tuple[str, str]]:
     return [(name, value) for name, value in rows if value]
 
 
-def render(findings: SpokenStudy, study: StudyRecord) -> str:
-    """The whole page. Text from users passes through autoescape; only our own files and drawings are marked as safe."""
+def _logs(findings: SpokenStudy, folder: Path) -> list[tuple[str, str]]:
+    """(which run, a link to its log from a page in this folder). Quoted and relative, so no name of a file is read as a scheme."""
+    return [
+        (f"{cell.label} repeat {log.repeat + 1}", quote(os.fsencode(os.path.relpath(log.path, folder))))
+        for cell in findings.cells
+        for failed in cell.failures
+        for log in failed.logs
+    ]
+
+
+def render(findings: SpokenStudy, study: StudyRecord, *, folder: Path | None = None) -> str:
+    """The whole page. Text from users passes through autoescape; only our own files and drawings are marked as safe.
+
+    `folder`: where the page will lie, for its links to logs; the study's own unless said.
+    """
     jinja: Any = importlib.import_module("jinja2")
     environment = jinja.Environment(
         loader=jinja.PackageLoader("paceline", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -75,6 +91,7 @@ def render(findings: SpokenStudy, study: StudyRecord) -> str:
         "payback": payback.payback(findings),
         "graphs": payback.graphs(findings),
         "failures": tables.failures(findings),
+        "logs": _logs(findings, folder or study.path),
         "figures": tables.figures(findings),
         "ranks": tables.study_ranks(study, at_most=series.ranks_shown(study)),
         "fixed": _fixed(findings, study),

@@ -45,6 +45,7 @@ def _cell(cell: SpokenCell) -> dict[str, Any]:
         "outcome": cell.outcome,
         "metrics": {name: _figure(figure) for name, figure in cell.metrics.items()},
         "reasons": list(cell.reasons),
+        "failures": [asdict(failure) for failure in cell.failures],
         "reference": cell.reference,
         "reached": cell.reached,
         "time_parts": cell.parts,

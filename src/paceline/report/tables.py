@@ -217,6 +217,12 @@ def failures(study: SpokenStudy) -> Table:
     return Table("failures", "Runs that did not complete", "", columns, rows)
 
 
+def first_logs(study: SpokenStudy) -> list[tuple[str, str]]:
+    """For each reason the log of the first run that ended so; the page links them all."""
+    firsts = [(cell.label, failed.logs[0]) for cell in study.cells for failed in cell.failures if failed.logs]
+    return [(f"log of {label} repeat {log.repeat + 1}", log.path) for label, log in firsts]
+
+
 def ranks(runs: Sequence[tuple[str, Record]], *, at_most: int | None = None) -> Table:
     """What each rank saw of its own; never the model's score, which is over all ranks together. `at_most` ranks of a run."""
     named = (record.own_score.name for _, record in runs if record.own_score)
