@@ -11,8 +11,10 @@ import torch
 from torch.utils.data import TensorDataset
 
 from paceline.base.errors import RunFailed
+from paceline.spec.inputs import Inputs
+from paceline.spec.verdict import OTHER_DATA
 from paceline.worker import same_data
-from paceline.worker.same_data import Look, look, same_samples
+from paceline.worker.same_data import Look, look, other_samples, same_samples
 from paceline.worker.tasks.feed import make_feed
 
 ROWS = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
@@ -104,3 +106,23 @@ def test_the_sentence_names_the_rank_and_the_way_out(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(same_data, "broadcast_json", lambda value, world: {"train": [["a", "b"]], "test": [["d"]]})
     with pytest.raises(RunFailed, match=r"t.py: test_data\(\) gave other samples on rank 1 than on rank 0.*fixed seed"):
         same_samples(mine, WORLD, name="t.py")
+
+
+def _inputs(num: int, found: Look) -> Inputs:
+    return Inputs(samples={"train": (num, tuple(tuple(row) for row in found.samples[:16]))})
+
+
+def test_other_samples_than_when_the_task_was_looked_into() -> None:
+    then = _inputs(300, seen(TensorDataset(ROWS, LABELS)))
+    alone = look(make_feed(TensorDataset(ROWS, LABELS), what="data", collate=None), most=16)
+    assert len(alone.samples) == 16  # as many as were kept, and the same ones
+    assert other_samples({"train": (300, alone)}, then) == []
+    for num, data in ((300, TensorDataset(ROWS, LABELS.flip(0))), (299, TensorDataset(ROWS, LABELS))):
+        ((kind, text),) = other_samples({"train": (num, seen(data))}, then)
+        assert kind == OTHER_DATA and text.startswith("train_data() gave other samples in this run")
+
+
+def test_augmented_samples_are_not_other_ones() -> None:
+    """A part that is drawn anew each time says nothing."""
+    data = Drawn(lambda: np.random.default_rng().random())
+    assert other_samples({"train": (300, seen(data))}, _inputs(300, seen(data))) == []
