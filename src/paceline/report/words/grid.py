@@ -25,12 +25,12 @@ def _around(worth: Worth, metric: Metric, n: int) -> str:
     return f"95 % interval {worth.low * scale:{form}} to {worth.high * scale:{form}}, n = {n}"
 
 
-def _why(reason: Reason, metric: Metric) -> str:
+def _why(reason: Reason, metric: Metric, what: str) -> str:
     match reason:
         case "too few runs":
             return f"a verdict needs {MIN_RUNS} repeats that every cell has"
         case "chance":
-            return "the interval includes none"
+            return f"the interval includes no {what}"
         case "chance among many":
             return "not beyond chance once all of these are counted"
         case "small":
@@ -46,7 +46,9 @@ def effect(one: MainEffect, metric: Metric) -> str:
     if one.reason == "shown":
         return f"{one.of} is {one.verdict} than {one.against}: {figures} {around}{over}."
     said = "too few runs" if one.reason == "too few runs" else "no difference is shown"
-    return f"{one.of} against {one.against}: {said}, {figures} {around}{over}; {_why(one.reason, metric)}."
+    return (
+        f"{one.of} against {one.against}: {said}, {figures} {around}{over}; {_why(one.reason, metric, 'difference')}."
+    )
 
 
 def interaction(one: Interaction, metric: Metric) -> str:
@@ -61,7 +63,7 @@ def interaction(one: Interaction, metric: Metric) -> str:
     if one.shown:
         return f"{told}: the two settings interact {around}."
     said = "too few runs to say whether they interact" if one.reason == "too few runs" else "no interaction is shown"
-    return f"{told}: {said} {around}; {_why(one.reason, metric)}."
+    return f"{told}: {said} {around}; {_why(one.reason, metric, 'interaction')}."
 
 
 def gap(found: Grid) -> str:
