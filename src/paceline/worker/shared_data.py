@@ -94,8 +94,8 @@ def unlike_described(spec: Spec, feeds: Feeds) -> list[Note]:
     if feeds.looks is None or spec.inputs is None or spec.inputs.seed != spec.seed:
         return []
     by_split = {"train": feeds.train, "test": feeds.test}
-    looked = {name: (by_split[name].num, one) for name, one in feeds.looks.items() if spec.inputs.samples[name][1]}
-    return other_samples(looked, spec.inputs)
+    told = [name for name, (_, rows) in spec.inputs.samples.items() if rows]  # nothing is told of a stream
+    return other_samples({name: (by_split[name].num, feeds.looks[name]) for name in told}, spec.inputs)
 
 
 def place_data(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds:
