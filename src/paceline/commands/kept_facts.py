@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,9 @@ class KeptFacts:
 
     def __init__(self, question: Mapping[str, Any], host: Host) -> None:
         self._path: Path | None = None
-        if usable():
+        with suppress(FileNotFoundError):  # the current folder is gone: whoever needs it says so
+            if not usable():
+                return
             where = [os.getcwd(), sys.prefix, host.torch, host.gpus, host.usable_gpus, *map(variable, _VARIABLES)]
             asked = json.dumps([dict(question), where, packages(), own_source()], sort_keys=True, default=str)
             self._path = cache_folder("facts") / f"{hashlib.sha256(asked.encode()).hexdigest()[:24]}.json"
