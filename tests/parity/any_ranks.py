@@ -119,7 +119,12 @@ def one_rank(rank: int, size: int, folder: Path) -> None:
             torch.set_default_dtype(torch.float32)
             torch._dynamo.reset()
             row: dict[str, Any] = {"task": task.rpartition(":")[2], "settings": settings}
-            facts = described(task, {name: value for name, value in settings.items() if name not in names()}, folder)
+            params = {name: value for name, value in settings.items() if name not in names()}
+            if rank == 0:
+                described(task, params, folder)
+            if size > 1:
+                dist.barrier()  # one look: two at once would write the same files
+            facts = described(task, params, folder)
             try:
                 if isinstance(facts, str):
                     raise BadInput(facts)

@@ -34,10 +34,10 @@ class Case:
     @property
     def wrong(self) -> str | None:
         """In what it differs from the plain loop; None for nothing."""
-        if self.weights > GATE:
+        if not self.weights <= GATE:  # nor no number
             return f"weights differ by {self.weights:.1e}"
         for name, (got, wanted) in (self.scores or {}).items():
-            if got is None or wanted is None or abs(got - wanted) > _SCORES * max(1.0, abs(wanted)):
+            if got is None or wanted is None or not abs(got - wanted) <= _SCORES * max(1.0, abs(wanted)):
                 return f"{name} is {got}, and {wanted} in the plain loop"
         return None
 

@@ -3,12 +3,13 @@ is compared with this. It shares nothing with the product but the task's file, i
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from paceline.spec.run import Spec
 from paceline.worker.tasks.forms import Form
@@ -16,7 +17,7 @@ from paceline.worker.tasks.hooks import call
 from paceline.worker.tasks.load import load_task
 from paceline.worker.tasks.order import epoch_order, sample_keys
 from paceline.worker.tasks.task import Task, no_score
-from paceline.worker.tasks.usual import usual_score
+from paceline.worker.tasks.usual import usual_loss, usual_score
 from paceline.worker.world.seed import RandomStreams, seed_everything
 
 RULES: dict[str, Any] = {
@@ -48,11 +49,19 @@ def _quotient(total: Any, count: Any) -> Any:
     return total / count if isinstance(total, torch.Tensor) and total.requires_grad else float(total) / float(count)
 
 
+def tensor_of(part: Any) -> torch.Tensor:
+    """Of a tensor, an array, a frame or a column."""
+    return part if isinstance(part, torch.Tensor) else torch.as_tensor(np.array(part))
+
+
 class Data:
     def __init__(self, given: Any, task: Task, seed: int) -> None:
+        self.collate = task.collate or default_collate
+        if isinstance(given, DataLoader):
+            self.collate = given.collate_fn
+            given = given.dataset
         self.stream = given if isinstance(given, IterableDataset) else None
         self.given, self.seed = given, seed
-        self.collate = task.collate or default_collate
         self.begin(0)
 
     def begin(self, epoch: int) -> None:
@@ -72,7 +81,7 @@ class Data:
             named = self.given.items()
             return doubled({name: torch.as_tensor(np.asarray(column))[torch.as_tensor(ids)] for name, column in named})
         if isinstance(self.given, tuple):
-            return doubled(tuple(torch.as_tensor(tensor)[torch.as_tensor(ids)] for tensor in self.given))
+            return doubled(tuple(tensor_of(part)[torch.as_tensor(ids)] for part in self.given))
         return doubled(self.collate([self.given[int(index)] for index in ids]))
 
 
@@ -99,6 +108,9 @@ def _train(task: Task, model: Any, train: Data, spec: Spec) -> None:
         else RULES[spec.optimizer]([p for p in model.parameters() if p.requires_grad], lr=spec.lr)
     )
     several = made if isinstance(made, dict) else {"": made}
+    scheduler = None
+    if task.schedule is not None and "optimizer" in inspect.signature(task.schedule).parameters:
+        scheduler = task.schedule(made, spec.steps)
     rates = [(group, group["lr"]) for one in several.values() for group in one.param_groups]
     model.train()
     done, epoch = 0, 0
@@ -111,7 +123,7 @@ def _train(task: Task, model: Any, train: Data, spec: Spec) -> None:
                 break
             if task.on_step is not None:
                 call(task.on_step, model=model, step=done, steps=spec.steps)
-            for group, rate in rates:
+            for group, rate in rates if scheduler is None else ():
                 group["lr"] = rate * (task.schedule(done, spec.steps) if task.schedule is not None else 1.0)
             ids = order[start : start + spec.batch]
             batch = train.batch(ids)
@@ -121,10 +133,18 @@ def _train(task: Task, model: Any, train: Data, spec: Spec) -> None:
                 call(task.step, model=model, batch=batch, optimizers=several)
             else:
                 made.zero_grad()
-                number(task.loss(task.forward(model, batch), batch)).backward()
+                _loss(task, model, batch).backward()
                 made.step()
+                if scheduler is not None:
+                    scheduler.step()
             done += 1
         epoch += 1
+
+
+def _loss(task: Task, model: Any, batch: Any) -> Any:
+    if task.loss is usual_loss and isinstance(batch, Mapping):  # as in the examples of transformers
+        return model(**batch).loss
+    return number(task.loss(task.forward(model, batch), batch))
 
 
 def _scores(task: Task, model: Any, test: Data) -> dict[str, float]:
@@ -143,6 +163,8 @@ def _scores(task: Task, model: Any, test: Data) -> dict[str, float]:
 def _of_batch(task: Task, model: Any, batch: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with torch.no_grad():
+        if task.score is usual_score and isinstance(batch, Mapping):
+            return _of_labels(model(**batch), batch)
         outputs = task.forward(model, batch)
         if task.score is not no_score:
             value = task.score(outputs, batch)
@@ -152,6 +174,12 @@ def _of_batch(task: Task, model: Any, batch: Any) -> dict[str, Any]:
             value = task.score_all(outputs, batch["labels"] if isinstance(batch, Mapping) else batch[-1])
             found |= value if isinstance(value, Mapping) else {"score": value}
     return {str(name): value for name, value in found.items()}
+
+
+def _of_labels(outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """The accuracy of a classifier; a language model's would need a shift."""
+    labels = batch["labels"]
+    return {"accuracy": (outputs.logits.argmax(dim=1) == labels).double().mean()} if labels.dim() == 1 else {}
 
 
 def _per_sample(value: Any, parts: list[Any], num: int) -> float:

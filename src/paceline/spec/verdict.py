@@ -32,6 +32,7 @@ class Verdict(Frozen):
     needs_two: bool = False  # samples in every part: BatchNorm over single values
     together_in_evaluation: bool = False
     rows: bool = True  # outputs have rows, which ranks can gather: they are not the loss itself
+    ragged: bool = False  # batches have tensors of other shapes for other samples: padded to the longest
     changes: tuple[str, ...] = ()
     changes_by: Literal["calls", "data"] = "data"  # calls: once a forward in training, whatever the samples are
     changes_python: bool = False  # something that is no tensor of the model, so no graph would change it
@@ -39,6 +40,7 @@ class Verdict(Frozen):
     moves_in_evaluation: bool = False  # what is computed moves there too, and nothing can be put back
     moves_data: bool = False  # on_step or on_epoch changes what the data set gives
     draws: bool = False  # forward or loss draws random numbers
+    data_draws: bool = False  # a Dataset draws some while it makes a sample
     samples: int = 0  # that were looked at
     precision: str = "64"  # bits of the numbers it was computed with
     unknown: str | None = None
@@ -57,6 +59,7 @@ class Verdict(Frozen):
             self.buffers
         ]
         parts += ["draws random numbers"] if self.draws else []
+        parts += ["samples are drawn at random"] if self.data_draws else []
         parts += [f"changes {', '.join(self.changes[:3])}"] if self.changes else []
         if self.unknown:
             return f"could not be probed: {self.unknown}"

@@ -58,13 +58,20 @@ def _evaluation(parts: Parts) -> list[Note]:
 
 
 def _draws(parts: Parts) -> list[Note]:
-    if not parts.task.verdict.draws or _num_cuts(parts) == 1:
-        return []
-    text = (
-        "forward or loss draws random numbers, and each part of a batch draws its own: the same in distribution as with "
-        "on=1x1 accumulate=1, not the same numbers"
-    )
-    return [("draws", text)]
+    verdict, notes = parts.task.verdict, list[Note]()
+    if verdict.draws and _num_cuts(parts) > 1:
+        text = (
+            "forward or loss draws random numbers, and each part of a batch draws its own: the same in distribution as with "
+            "on=1x1 accumulate=1, not the same numbers"
+        )
+        notes.append(("draws", text))
+    if verdict.data_draws and parts.sharding.share.num > 1:
+        text = (
+            f"samples of the training data are made with random numbers, and on={parts.spec.on} each rank draws its own: the same in "
+            "distribution as with on=1x1, not the same numbers; augment(batch, keys) draws the same at every world size"
+        )
+        notes.append(("draws", text))
+    return notes
 
 
 def _ignored(parts: Parts) -> list[Note]:

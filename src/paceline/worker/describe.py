@@ -27,6 +27,7 @@ from paceline.worker.same_data import Look, look
 from paceline.worker.sharding.tables import build_outline
 from paceline.worker.tasks.feed import Feed
 from paceline.worker.tasks.given import given, make_feed
+from paceline.worker.tasks.hooks import parameters_of
 from paceline.worker.tasks.load import Definition, find, values_for
 from paceline.worker.tasks.stream_feed import ENDLESS, StreamFeed
 from paceline.worker.tasks.task import Task, users_code
@@ -86,9 +87,9 @@ def _described(asked: dict[str, Any], kept: KeptVerdict | None = None) -> tuple[
     looks: dict[str, Any] = {}
     if kept is not None:
         looks = {name: (_num(feed), _digests(look(feed))) for name, feed in (("train", train), ("test", test))}
-        watch, outline = Stopwatch("probe"), asked.get("outline")
+        watch = Stopwatch("probe")
         # the last of all: a probe leaves the model as it may be
-        verdict = kept.or_made(looks, lambda: _probed(facts, task, train, None if outline else model, asked["seed"]))
+        verdict = kept.or_made(looks, lambda: _probed(facts, task, train, model, asked))
         # what a look at the data itself finds is never kept
         verdict = verdict.model_copy(update={"notes": (*verdict.notes, *said, *said_test, *in_common(train, test))})
         facts = replace(facts, probe=verdict.model_dump(mode="json"), probe_s=watch.elapsed())
@@ -144,14 +145,15 @@ def _num(feed: Feed) -> int | None:
     return None if isinstance(feed, StreamFeed) and not feed.ends else feed.num
 
 
-def _probed(facts: TaskFacts, task: Task, feed: Feed, model: torch.nn.Module | None, seed: int) -> Verdict:
-    """`model`: None where its tables are too large for one process to hold them all, perhaps."""
-    if model is None and facts.num_parameters > _MOST_PARAMETERS:
-        usual = task.loss is usual_loss
+def _probed(facts: TaskFacts, task: Task, feed: Feed, model: torch.nn.Module, asked: dict[str, Any]) -> Verdict:
+    """`asked["outline"]`: the model was only outlined, because its tables may be too large for one process to hold them all."""
+    outline, seed = bool(asked.get("outline")), asked["seed"]
+    if outline and facts.num_parameters > _MOST_PARAMETERS:
+        usual = task.loss is usual_loss and "labels" not in parameters_of(model.forward)  # or it has a loss of its own
         why = None if usual else "its embedding tables are not built in one process"
         return Verdict(loss="ratio" if usual else "mean", score_kind="whole", unknown=why)
     with users_code(f"{task.name} (a look at its loss and scores)", task.source):
-        return probe(task, feed, model, couples=task.couples_samples, seed=seed)
+        return probe(task, feed, None if outline else model, couples=task.couples_samples, seed=seed)
 
 
 def _capability() -> tuple[int, int] | None:

@@ -8,6 +8,7 @@ from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import Tally
 from paceline.worker.progress import warn_of_twice, write_pass
 from paceline.worker.tasks.task import users_code
+from paceline.worker.world.seed import kept
 
 
 class Evaluations:
@@ -45,7 +46,8 @@ class Evaluations:
     def _evaluated(self, epoch: int, *, last: bool) -> Evaluated:
         parts = self.parts
         parts.memory.evaluating(True)
-        with users_code(f"{parts.task.name} (evaluation)", parts.task.source):
+        # What the model or the data draws here must not move what training draws: it would depend on test_batch.
+        with kept(parts.world.device), users_code(f"{parts.task.name} (evaluation)", parts.task.source):
             found = evaluate(parts, self._names)
             warn_of_twice(self.observe, parts, "test")
         parts.memory.evaluating(False)

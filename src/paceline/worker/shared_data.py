@@ -22,6 +22,7 @@ from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
 from paceline.spec.verdict import Note
 from paceline.worker.same_data import Look, look, other_samples, same_samples
+from paceline.worker.tasks.content import as_bytes
 from paceline.worker.tasks.feed import Draws, Feed, TensorFeed
 from paceline.worker.tasks.given import make_feed
 from paceline.worker.tasks.order import sample_keys
@@ -261,7 +262,7 @@ def _same(own: Sequence[torch.Tensor], shared: Sequence[torch.Tensor]) -> bool:
     return all(
         mine.is_floating_point() == theirs.is_floating_point()
         and (mine.is_floating_point() or mine.dtype == theirs.dtype)
-        and all(a.to(theirs.dtype).contiguous().view(torch.uint8).equal(b.view(torch.uint8)) for a, b in _pairs(mine, theirs))
+        and all(as_bytes(a.to(theirs.dtype)).equal(as_bytes(b)) for a, b in _pairs(mine, theirs))
         for mine, theirs in zip(own, shared, strict=True)
     )  # fmt: skip
 

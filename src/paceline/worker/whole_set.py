@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -122,10 +123,21 @@ class WholeSet:
         """Outputs and batch of the whole test set, in its order."""
         ids = torch.from_numpy(np.concatenate(self._ids)) if self._ids else torch.zeros(0, dtype=torch.int64)
         sizes = [len(ids)]
-        if world is not None:
-            sizes = [int(row.item()) for row in all_gather(torch.tensor([len(ids)]), world)]
-            ids = gather_rows(ids, sizes, world)
         flat = [tree.flat(kept) for kept in self._kept]
+        if world is not None:
+            shapes = [
+                sorted({_shape(leaf) for leaf in column})
+                for column in zip(*(leaves for leaves, _ in flat), strict=False)
+            ]
+            told = all_gather(torch.tensor([len(ids), crc32(repr(shapes).encode())]), world)
+            sizes = [int(row[0].item()) for row in told]
+            if len({int(row[1].item()) for row in told}) > 1:
+                raise RunFailed(
+                    f"{self._task.name}: a score of the whole test set needs one row a sample, all of one shape; on other ranks they have "
+                    f"other shapes than here ({'; '.join(', '.join(column) for column in shapes[:4])}): {_WAY_OUT}",
+                    kind="task",
+                )
+            ids = gather_rows(ids, sizes, world)
         if len({len(leaves) for leaves, _ in flat}) > 1:
             raise RunFailed(
                 f"{self._task.name}: a score of the whole test set needs outputs of one form, and the model returned more tensors for "
@@ -163,6 +175,11 @@ class WholeSet:
             )
         own = torch.cat(parts)
         return (own if world is None else gather_rows(own, sizes, world))[order]
+
+
+def _shape(leaf: Any) -> str:
+    """Of a sample."""
+    return str(list(leaf.shape[1:])) if isinstance(leaf, torch.Tensor) else type(leaf).__name__
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:

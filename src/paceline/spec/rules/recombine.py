@@ -98,8 +98,16 @@ RECOMBINE: tuple[Rule, ...] = (
         "coupled-loss-of-outputs",
         lambda spec, known: _couples(known) and _over_ranks(spec) and not _verdict(known).rows,
         "on={on}: the task's loss couples the samples of a batch, and it is computed inside the model (in training_step, or by a model "
-        "that is given its labels), so there are no outputs that ranks could gather; use on=1x1, or let forward return outputs, one row a "
-        "sample and compute the loss in loss(outputs, batch)",
+        "that is given its labels) or from outputs with a single number among them, so there are no outputs that ranks could gather; use "
+        "on=1x1, or let forward return one row a sample, and compute the loss in loss(outputs, batch): as paceline.ratio(sum, count) if it "
+        "is a mean over tokens; a learned scale belongs into a loss that is a module",
+    ),
+    Rule(
+        "coupled-loss-of-one-shape",
+        lambda spec, known: _couples(known) and _over_ranks(spec) and _verdict(known).ragged,
+        "on={on}: the task's loss couples the samples of a batch, so ranks gather what it is given; but samples are padded to the longest "
+        "of their batch, so ranks have tensors of other shapes; let collate pad all of them to one length, return "
+        "paceline.ratio(sum, count) if the loss is a mean over tokens, or use on=1x1",
     ),
     Rule(
         "model-in-one-piece",

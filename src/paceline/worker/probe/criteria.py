@@ -13,12 +13,14 @@ _OF_CLASSES = {functional.cross_entropy, functional.nll_loss}
 
 
 class Criteria(TorchFunctionMode):
-    """`weighs`: a mean over samples that are weighed by their classes. `ignored`: the targets that means leave out."""
+    """`weighs`: a mean over samples that are weighed by their classes. `ignored`: the targets that means leave out. `followed`: a
+    model that computes its own loss was listened to as well."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weighs = False
         self.ignored: set[int] = set()
+        self.followed = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -12,7 +12,7 @@ from paceline.base.errors import RunFailed
 from paceline.spec.verdict import LossKind, Verdict
 from paceline.worker.probe.bends import bends
 from paceline.worker.probe.criteria import Criteria
-from paceline.worker.probe.outputs import cut, reached
+from paceline.worker.probe.outputs import cut, has_number, reached
 from paceline.worker.probe.recombine import Seen, Vectors, adds_up, kind
 from paceline.worker.probe.subject import Places, Subject
 from paceline.worker.tasks import tree
@@ -74,7 +74,12 @@ def look(subject: Subject, places: Places, criteria: Criteria, *, lean: int | No
         seen = tree.mapped(torch.Tensor.detach, outputs, opens=False)
         return Look(terms, seen, leaves if apart is None else [*leaves, *apart.behind(leaves)])
 
-    return subject.compute(places, what, training=True)
+    found: Look = subject.compute(places, what, training=True)
+    if has_number(found.outputs) and not criteria.followed:  # no other forward need be listened to
+        criteria.followed = True
+        with criteria:
+            subject.outputs(places, training=True)
+    return found
 
 
 class _Found(NamedTuple):

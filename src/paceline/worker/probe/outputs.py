@@ -61,6 +61,11 @@ def cut(outputs: Any, num: int) -> CutOutputs | None:
     return None if passes or not leaves else CutOutputs(changed, leaves, origins)
 
 
+def has_number(outputs: Any) -> bool:
+    """A tensor without dimensions among them, which no rank could gather: a loss that the model has computed itself, say."""
+    return any(isinstance(leaf, torch.Tensor) and not leaf.dim() for leaf in tree.leaves_of(outputs))
+
+
 def reached(values: Sequence[Any]) -> Iterator[torch.Tensor]:
     """The leaves that get a gradient from these tensors."""
     queue, done = [value.grad_fn for value in values if isinstance(value, torch.Tensor)], set[Any]()

@@ -28,14 +28,16 @@ from paceline.worker.probe.losses import (
     refuse_without_gradient,
     term_kind,
 )
+from paceline.worker.probe.outputs import has_number
 from paceline.worker.probe.samples import MOST, Samples
 from paceline.worker.probe.scores import score_kinds, uses_inputs
 from paceline.worker.probe.steps import OwnSteps
 from paceline.worker.probe.strangers import refuse_strangers
-from paceline.worker.probe.subject import Places, Subject, differ, rows_of
+from paceline.worker.probe.subject import Places, Subject, differ, overlap, rows_of
 from paceline.worker.tasks.by_number import ByNumber
 from paceline.worker.tasks.feed import Feed
 from paceline.worker.tasks.forms import LOSS
+from paceline.worker.tasks.named_batch import loss_within
 from paceline.worker.tasks.task import ONE_VALUE, Task, no_score, sentence
 from paceline.worker.tasks.usual import doubt, usual_loss, usual_score
 from paceline.worker.transform import precision
@@ -147,9 +149,10 @@ class _Probe:
         num = len(self.whole)
         buffers, outputs = self._model(training=True)
         alone, evaluated = self._model(training=False)
-        rows = self.own_steps is not None or bool(rows_of(outputs[0], 0, num, num))
+        rows = self.own_steps is not None or (bool(rows_of(outputs[0], 0, num, num)) and not has_number(outputs[0]))
         pairs = buffers == "batchnorm" and self._needs_two()
-        terms = self._terms(checks=buffers != "together") if task.loss is not usual_loss else {}
+        usual = task.loss is usual_loss and loss_within(outputs[0]) is None
+        terms = {} if usual else self._terms(checks=buffers != "together")
         kinds = {"coupled"} if couples else {*terms.values()} or {"ratio"}
         if self.own_steps is not None:  # what is reduced is gradients, all in one way
             kinds, terms = kinds if len(kinds) == 1 else {"coupled"}, {}
@@ -157,12 +160,13 @@ class _Probe:
         if task.score not in (usual_score, no_score) and task.score_of is None:
             known = evaluated if self.lean is not None and len(evaluated) == 1 + len(self.parts) else None
             scores = score_kinds(subject, self.whole, self.parts, self.tolerance, known)
-        whole = "whole" in scores.values()
-        guessed = doubt(outputs[0], subject.samples.batch(self.whole)) if task.loss is usual_loss else None
+        whole, loss = "whole" in scores.values(), _together(kinds)
+        guessed = doubt(outputs[0], subject.samples.batch(self.whole)) if usual else None
         return Verdict(
-            loss=_together(kinds), terms=terms if len(terms) > 1 else {}, scores=scores, buffers=buffers,
+            loss=loss, terms=terms if len(terms) > 1 else {}, scores=scores, buffers=buffers,
             uses_inputs=whole and uses_inputs(subject, self.whole), together_in_evaluation=alone == "together",
-            rows=rows, needs_two=pairs, moves_data=self.moves_data, **changes, draws=subject.drew, samples=len(self.whole),
+            rows=rows, ragged=loss == "coupled" and subject.samples.ragged, needs_two=pairs, moves_data=self.moves_data, **changes,
+            draws=subject.drew, data_draws=subject.samples.drew, samples=len(self.whole),
             precision=str(self.dtype).removeprefix("torch.float"), notes=() if guessed is None else (("guessed", guessed),),
         )  # fmt: skip
 
@@ -178,7 +182,7 @@ class _Probe:
             cut = rows_of(found[0], places[0], places[-1] + 1, len(self.whole))
             found.append(self._outputs(places, training=training))
             own = rows_of(found[-1], 0, len(places), len(places))
-            if cut is not None and own is not None and differ(cut, own, self.tolerance):
+            if cut is not None and own is not None and differ(*overlap(cut, own), self.tolerance):
                 again = rows_of(
                     self._outputs(self.whole, training=training), places[0], places[-1] + 1, len(self.whole)
                 )
@@ -195,8 +199,12 @@ class _Probe:
 
     def _needs_two(self) -> bool:
         """Whether BatchNorm finds a single value in each channel of a single sample, and has nothing to normalise."""
+        one = self.whole[:1]
         try:
-            self.subject.outputs(self.whole[:1], training=True, hold=False)
+            if self.own_steps is not None:
+                self.own_steps.terms(one, hold=False)
+            else:
+                self.subject.outputs(one, training=True, hold=False)
         except ValueError as error:
             return ONE_VALUE in str(error)
         return False

@@ -11,15 +11,20 @@ import numpy as np
 import torch
 
 from paceline.worker.tasks.augmented import augmented
+from paceline.worker.tasks.content import parts_of
 from paceline.worker.tasks.dataset_feed import DatasetFeed
 from paceline.worker.tasks.feed import Feed, TensorFeed, in_form
 from paceline.worker.tasks.order import Piece, sample_keys
 from paceline.worker.tasks.stream_feed import StreamFeed
 from paceline.worker.tasks.targets import targets_of
 from paceline.worker.tasks.task import Task
+from paceline.worker.tasks.tree import leaves_of
+from paceline.worker.world.seed import random_states
 
 MOST = 48
 _MOST_CLASSES = 24
+_MOST_ALONE = 8
+_HOST = torch.device("cpu")
 
 
 class Samples:
@@ -29,8 +34,12 @@ class Samples:
         self._feed, self._task, self._cast = feed, task, _as_is
         self._ids = _chosen(feed, most)
         self._samples: list[Any] | None = None
+        self.drew = False  # a Dataset's samples are made with random numbers
         if isinstance(feed, DatasetFeed):
+            before = host_states()
             self._samples = [feed.dataset[int(index)] for index in self._ids]
+            again = feed.dataset[int(self._ids[0])]  # made with a generator of its own, it is another one now
+            self.drew = host_states() != before or list(parts_of(again)) != list(parts_of(self._samples[0]))
         elif isinstance(feed, StreamFeed):
             stream = iter(feed.dataset)
             self._samples = [sample for _, sample in zip(range(most), stream, strict=False)]
@@ -46,6 +55,15 @@ class Samples:
     def num(self) -> int:
         return len(self._ids)
 
+    @property
+    def ragged(self) -> bool:
+        """Whether single samples make batches of different shapes, so that larger ones are filled up to the longest."""
+        seen = {
+            str([list(leaf.shape[1:]) for leaf in leaves_of(self.batch([place])) if isinstance(leaf, torch.Tensor)])
+            for place in np.unique(np.linspace(0, self.num - 1, num=_MOST_ALONE, dtype=np.int64))
+        }
+        return len(seen) > 1
+
     def batch(self, places: Sequence[int]) -> Any:
         ids = self._ids[list(places)]
         if self._samples is not None:
@@ -57,6 +75,12 @@ class Samples:
         if self._task.augment is None:
             return batch
         return augmented(self._task, batch, torch.from_numpy(sample_keys(ids, seed=0, epoch=0)))
+
+
+def host_states() -> tuple[bytes, ...]:
+    """Of the global generators: another one after somebody has drawn from one of them."""
+    tensors, _ = random_states(_HOST)
+    return tuple(tensors[name].numpy().tobytes() for name in ("torch", "python", "numpy"))
 
 
 def _as_is(batch: Any) -> Any:

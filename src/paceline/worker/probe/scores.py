@@ -57,11 +57,18 @@ def _cut(outputs: Any, places: Places, num: int) -> Any:
     return tree.mapped(lambda leaf: leaf[list(places)], outputs, opens=False)
 
 
+def _sample_shapes(outputs: Any) -> list[list[int]]:
+    return [list(leaf.shape[1:]) for leaf in tree.leaves_of(outputs) if isinstance(leaf, torch.Tensor)]
+
+
 def rows(subject: Subject, whole: Places, parts: Sequence[Places], own: Sequence[Any]) -> list[tuple[Row, list[Row]]]:
     """Scores of a batch and of its parts: of the model's own outputs, and of noise in their form where a score takes it."""
     batches = [subject.samples.batch(places) for places in (whole, *parts)]
     first = _row(subject, own[0], batches[0])
     seen = [(first, _tried(subject, own[1:], batches[1:]) or [])]
+    if len({str(_sample_shapes(outputs)) for outputs in own}) > 1:
+        # parts are padded to their own longest: nothing of the whole fits
+        return seen + _of_other_weights(subject, whole, parts, batches)
     generator = torch.Generator().manual_seed(_SEED)
     for _ in range(_NUM_NOISY):
         noisy = _noisy(own[0], generator)

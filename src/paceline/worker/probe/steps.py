@@ -37,7 +37,9 @@ class OwnSteps:
 
         return step
 
-    def terms(self, places: Places) -> Terms:
+    def terms(self, places: Places, *, hold: bool = True) -> Terms:
+        """`hold`: BatchNorm normalises with its running statistics."""
+
         def what(_outputs: Any, batch: Any) -> Terms:
             self._seen = {}
             for one in self._optimizers.values():
@@ -45,4 +47,4 @@ class OwnSteps:
             call(self._task.step, model=self._subject.model, batch=batch, optimizers=self._optimizers)
             return self._seen
 
-        return self._subject.compute(places, what, training=True, forward=False)
+        return self._subject.compute(places, what, training=True, hold=hold, forward=False)

@@ -3,7 +3,7 @@ itself on other samples. It changes no generator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -56,12 +56,22 @@ def _filled(name: str, result: torch.Tensor, args: Any, kwargs: Any) -> torch.Te
     return result.fill_(1)
 
 
-class Still(TorchDispatchMode):
-    """`drew`: whether anything random was asked for."""
+def _told_apart(result: torch.Tensor, places: Sequence[int]) -> torch.Tensor:
+    """Each row by as much as its sample's place says, so that a sample has the same numbers beside any others."""
+    columns = torch.arange(result[0].numel(), dtype=torch.float64, device=result.device)
+    rows = torch.tensor(list(places), dtype=torch.float64, device=result.device)
+    return result.mul_(
+        (0.5 + torch.sin(1.0 + 2.3 * rows[:, None] + 1.7 * columns).reshape(result.shape)).to(result.dtype)
+    )
 
-    def __init__(self) -> None:
+
+class Still(TorchDispatchMode):
+    """`drew`: whether anything random was asked for. `places`: of the samples; then random numbers that have a row for each of them differ
+    from sample to sample, for a model whose samples are made of nothing else."""
+
+    def __init__(self, places: Sequence[int] = ()) -> None:
         super().__init__()
-        self.drew = False
+        self.drew, self._places = False, places
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -71,8 +81,11 @@ class Still(TorchDispatchMode):
         if (instead := _INSTEAD.get(func)) is not None:
             return instead(*args, **kwargs)
         result = func(*args, **kwargs)
-        if isinstance(result, torch.Tensor):
-            return _filled(func.overloadpacket.__name__, result, args, kwargs)
+        if not isinstance(result, torch.Tensor):
+            return result
+        result = _filled(func.overloadpacket.__name__, result, args, kwargs)
+        if self._places and result.is_floating_point() and result.dim() and len(result) == len(self._places):
+            return _told_apart(result, self._places)
         return result
 
 

@@ -8,14 +8,13 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from paceline.worker.probe.samples import Samples
+from paceline.worker.probe.samples import Samples, host_states
 from paceline.worker.probe.still import Still
 from paceline.worker.tasks.task import Task
 from paceline.worker.tasks.tree import leaves_of
 from paceline.worker.transform import side_effects
-from paceline.worker.world.seed import random_states, seed_everything
+from paceline.worker.world.seed import seed_everything
 
-_HOST = torch.device("cpu")
 _SEED = 1
 Places = Sequence[int]
 
@@ -42,21 +41,22 @@ class Subject:
         forward: bool = True,
     ) -> Any:
         """`what(outputs, batch)` for these samples, with the same random numbers each time. `hold`: BatchNorm normalises
-        with its running statistics, as in evaluation. `forward`: False where a step computes the outputs itself."""
+        with its running statistics, as in evaluation. `forward`: False where a step computes the outputs itself, from noise alone
+        perhaps, which is then another for each sample."""
         self.model.train(training)
         for module in self.model.modules():
             if hold and isinstance(module, _BatchNorm):
                 module.eval()
         batch = self.samples.batch(places)
         seed_everything(_SEED)
-        before = _host_states()
+        before = host_states()
         counts, buffers = side_effects.Kept(self.model, self.task), copies(self.model)
-        with Still() as still:
+        with Still(() if forward else places) as still:
             found = what(self.task.forward(self.model, batch) if forward else None, batch)
         if self.puts_back:
             counts.put_back()
             put_back(self.model, buffers)
-        self.drew |= still.drew or _host_states() != before
+        self.drew |= still.drew or host_states() != before
         return found
 
     def outputs(self, places: Places, *, training: bool, hold: bool = True) -> Any:
@@ -85,11 +85,6 @@ def put_back(model: torch.nn.Module, before: dict[str, torch.Tensor]) -> None:
                 buffer.copy_(before[name])
 
 
-def _host_states() -> tuple[bytes, ...]:
-    tensors, _ = random_states(_HOST)
-    return tuple(tensors[name].numpy().tobytes() for name in ("python", "numpy"))
-
-
 def rows_of(outputs: Any, start: int, stop: int, num: int) -> list[torch.Tensor] | None:
     """The rows of some samples in every tensor of the outputs for `num`; None where there is no row, or a fixed number
     of rows, a sample."""
@@ -102,6 +97,20 @@ def rows_of(outputs: Any, start: int, stop: int, num: int) -> list[torch.Tensor]
         each = len(leaf) // num
         found.append(leaf[start * each : stop * each])
     return found
+
+
+def overlap(
+    one: Sequence[torch.Tensor], other: Sequence[torch.Tensor]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What both have of each tensor: where batches are padded to their longest sample, a sample's rows are longer in one than in the
+    other."""
+    if [tensor.dim() for tensor in one] != [tensor.dim() for tensor in other]:
+        return [*one], [*other]
+    places = [
+        tuple(slice(min(sizes)) for sizes in zip(a.shape, b.shape, strict=True))
+        for a, b in zip(one, other, strict=True)
+    ]
+    return [a[at] for a, at in zip(one, places, strict=True)], [b[at] for b, at in zip(other, places, strict=True)]
 
 
 def differ(one: Sequence[torch.Tensor], other: Sequence[torch.Tensor], tolerance: float) -> bool:

@@ -9,7 +9,9 @@ divided by the number of ranks, and what flows back into outputs is multiplied b
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
+from zlib import crc32
 
 import torch
 from torch.autograd import Function
@@ -20,9 +22,14 @@ from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.tasks.forms import Loss, added, loss_of
 from paceline.worker.tasks.returned import loss_terms
 from paceline.worker.tasks.task import Task
-from paceline.worker.tasks.tree import mapped
-from paceline.worker.world.collectives import all_gather
+from paceline.worker.tasks.tree import leaves_of, mapped
+from paceline.worker.world.collectives import agree, all_gather
 from paceline.worker.world.join import World
+
+ONE_LENGTH = (
+    "let collate pad all samples to one length instead of the longest of a batch, return paceline.ratio(sum, count) if the loss is a mean "
+    "over tokens, or use on=1x1"
+)
 
 
 def gather_rows(own: torch.Tensor, sizes: Sequence[int], world: World) -> torch.Tensor:
@@ -57,6 +64,7 @@ class Together:
 
     def loss(self, task: Task, outputs: Any, batch: Any, num: int, num_global: int) -> Loss:
         sizes = self.sizes(num_global)
+        self._check_shapes(outputs, batch)
         every_output = self._tree(outputs, num, sizes, "an output of the model")
         every_batch = self._tree(batch, num, sizes, "the batch")
         terms = loss_terms(task.loss(every_output, every_batch), task.verdict, name=task.name)
@@ -65,6 +73,19 @@ class Together:
         figures = {name: (total * part, count * part) for name, (total, count) in whole.figures.items()}
         number = added(term.number for term in terms.values())
         return Loss(number * (num_global / self.world.size), float(num), figures)
+
+    def _check_shapes(self, outputs: Any, batch: Any) -> None:
+        """A gather of rows of different sizes would wait for ever, or mix them up."""
+        shapes = [list(leaf.shape[1:]) for leaf in leaves_of((outputs, batch)) if isinstance(leaf, torch.Tensor)]
+        with self.watch.aside() if self.watch is not None else nullcontext():
+            low, high = agree(crc32(repr(shapes).encode()), self.world)
+        self.world.sent.add(8)
+        if low != high:
+            raise RunFailed(
+                f"the loss couples the samples of a batch, so ranks gather what it is given; but it has other shapes on other ranks (here, "
+                f"of a sample: {', '.join(map(str, shapes[:4]))}): {ONE_LENGTH}",
+                kind="task",
+            )
 
     def sizes(self, num_global: int) -> list[int]:
         """Of each rank: how many of the samples of a batch it has."""

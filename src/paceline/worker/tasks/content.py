@@ -69,10 +69,13 @@ def readable(tensor: torch.Tensor) -> bool:
     return tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
 
 
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """Flat. A dimension of size 1 may have any stride, as NumPy's `x[:, None]` has: that is contiguous, and no view takes it."""
+    return tensor.contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+
+
 def _raw(rows: torch.Tensor) -> memoryview:
-    """The bytes of a tensor of two dimensions."""
-    flat = rows.detach().resolve_conj().resolve_neg().contiguous().view(torch.uint8)
-    return memoryview(flat.numpy().reshape(-1))  # pyright: ignore[reportArgumentType]
+    return memoryview(as_bytes(rows.detach().resolve_conj().resolve_neg()).numpy())  # pyright: ignore[reportArgumentType]
 
 
 def row_digests(tensors: Sequence[torch.Tensor], ids: NDArray[np.int64]) -> Digests:

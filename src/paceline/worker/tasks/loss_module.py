@@ -1,5 +1,5 @@
-"""A loss that is a module: torch's criteria, or one with parameters of its own (a learned temperature, the centres of classes), which are
-trained and saved with the model's."""
+"""A loss that is a module: torch's criteria, with weights of classes perhaps, or one with parameters of its own (a learned temperature, the
+centres of classes), which are trained and saved with the model's."""
 
 from __future__ import annotations
 
@@ -25,10 +25,21 @@ def with_loss_module(hooks: Mapping[str, Any]) -> dict[str, Any]:
     takes_batch = len(names) > 1 and names[1] == "batch"
 
     def of_batch(outputs: Any, batch: Any) -> Any:
-        return loss(outputs, batch if takes_batch else targets_of(batch))
+        given = (outputs, batch if takes_batch else targets_of(batch))
+        others = _in_format_of(outputs, loss)
+        return torch.func.functional_call(loss, others, given) if others else loss(*given)
 
-    has_state = any(True for _ in loss.parameters())
+    # Weights of classes are no parameters; they too have to be where the model is, in its format.
+    has_state = any(tensor.is_floating_point() for tensor in (*loss.parameters(), *loss.buffers()))
     return {**hooks, "loss": of_batch, "loss_module": loss if has_state else None}
+
+
+def _in_format_of(outputs: Any, loss: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The buffers that have another number format than what the model returned: a model in a half format gives its outputs in fp32."""
+    if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point():
+        return {}
+    own = [(name, buffer) for name, buffer in loss.named_buffers() if buffer.is_floating_point()]
+    return {name: buffer.to(outputs.dtype) for name, buffer in own if buffer.dtype != outputs.dtype}
 
 
 def attach(model: torch.nn.Module, loss: torch.nn.Module, task: str) -> None:

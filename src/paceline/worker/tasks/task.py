@@ -49,7 +49,7 @@ class Task:
     step: Callable[..., Any] | None = None  # ([model,] batch, optimizers) -> losses: a whole step, made by the task
     on_step: Callable[..., Any] | None = None  # ([model,] step, steps), before each step
     on_epoch: Callable[..., Any] | None = None  # ([model,] epoch, epochs), before each epoch
-    loss_module: torch.nn.Module | None = None  # the loss, where it has parameters: they are trained with the model's
+    loss_module: torch.nn.Module | None = None  # the loss, where it has tensors of its own: a part of the model
     ignored: tuple[str, ...] = ()  # functions with a hook's name that are meant for something else
     better: str | None = None
     source: Path | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,13 +10,15 @@ from torch.nn import functional
 
 from paceline.base.errors import RunFailed
 from paceline.worker.tasks.forms import Sums
+from paceline.worker.tasks.named_batch import classes_within, goes_in_by_name, loss_within
 
 _IGNORED = -100  # torch's own sign for a target that counts for nothing
 _SAY = "define loss(outputs, batch)"
 
 
 def usual_forward(model: torch.nn.Module, batch: Any) -> Any:
-    """(inputs, targets) -> model(inputs), spread out when the inputs are several; any other batch goes in whole."""
+    """(inputs, targets) -> model(inputs), spread out when the inputs are several; named parts by their names, where the model has
+    parameters for them; any other batch goes in whole."""
     inputs = batch
     if isinstance(batch, tuple | list) and len(batch) > 1:
         inputs = batch[0] if len(batch) == 2 else tuple(batch[:-1])
@@ -23,11 +26,16 @@ def usual_forward(model: torch.nn.Module, batch: Any) -> Any:
             return model(**inputs)
     if isinstance(inputs, tuple | list):
         return model(*inputs)
+    if isinstance(batch, Mapping) and goes_in_by_name(model, batch):
+        return model(**batch)
     return model(inputs)
 
 
-def usual_loss(outputs: Any, batch: Any) -> tuple[torch.Tensor, Any]:
-    """Cross entropy for integer targets, mean squared error for floating ones; as (sum, count), so that N ranks divide right."""
+def usual_loss(outputs: Any, batch: Any) -> Any:
+    """Cross entropy for integer targets, mean squared error for floating ones; as (sum, count), so that N ranks divide right. A model's
+    own loss is taken as it is: one number, of which the probe finds out what it is."""
+    if (own := loss_within(outputs)) is not None:
+        return own
     outputs, target = _pair(outputs, batch)
     if not target.is_floating_point():
         if not _are_classes(outputs, target):
@@ -44,6 +52,8 @@ def usual_loss(outputs: Any, batch: Any) -> tuple[torch.Tensor, Any]:
 
 def usual_score(outputs: Any, batch: Any) -> Sums:
     """Accuracy for integer targets; mean absolute error for floating ones; nothing where there is no usual answer."""
+    if (own := classes_within(outputs, batch)) is not None:
+        outputs, batch = own[0], own
     target = batch[-1] if isinstance(batch, tuple | list) and len(batch) >= 2 else None
     if not isinstance(outputs, torch.Tensor) or not isinstance(target, torch.Tensor):
         return {}

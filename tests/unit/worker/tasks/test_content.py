@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from paceline.worker.tasks.content import UNKNOWN, digest, parts_of, row_digests
+from paceline.worker.tasks.content import UNKNOWN, as_bytes, digest, parts_of, row_digests
 from paceline.worker.tasks.targets import inputs_of
 
 
@@ -62,3 +62,18 @@ def test_rows_over_several_tensors() -> None:
     assert found[0] == found[1] and len({*found.tolist()}) == 3
     assert row_digests((first, second), np.array([3, 0])).tolist() == [found[3], found[0]]
     assert len(row_digests((first,), np.zeros(0, dtype=np.int64))) == 0
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.from_numpy(np.ascontiguousarray(np.arange(3.0)[:, None][1])),
+        torch.arange(3.0).as_strided((3, 1), (1, 0)),
+        torch.tensor(2.0),
+        torch.zeros(0, 1),
+        torch.arange(4.0).view(2, 2).T,
+    ],
+)
+def test_a_dimension_of_one_may_have_any_stride(tensor: torch.Tensor) -> None:
+    """As NumPy's x[:, None] has, which torch says is contiguous and gives no view of."""
+    assert bytes(as_bytes(tensor).numpy()) == tensor.numpy().tobytes()
