@@ -146,8 +146,8 @@ COMBINATIONS = {
     "a model of its rank": failed(
         "run {t}/wrong_model.py:OfItsRank on=1x2 steps=2 timeout=60", "task", "rank 1 has built another model than rank 0", "of shape"
     ),
-    "one sample for BatchNorm": failed(
-        "run {t}/wrong_model.py:OneSampleForBatchNorm batch=8 steps=6", "task", "needs two samples on a rank", "choose another"
+    "one sample for BatchNorm": refused(
+        "run {t}/wrong_model.py:OneSampleForBatchNorm batch=8 steps=6", "33 training samples", "has a single sample", "choose another"
     ),
 }  # fmt: skip
 
@@ -244,22 +244,22 @@ TASK_CODE = {
     "a stream that ends early": failed(f"run {{t}}/wrong_data.py:ShortStream {STEPS}", "data", "ended after 20 of the 32"),
     "a stream that goes on": failed(f"run {{t}}/wrong_data.py:LongStream {STEPS}", "data", "gave more than the 32 samples"),
     "a label too many": failed(f"run {{t}}/wrong_data.py:LabelTooLarge {STEPS}", "task", "Target 7 is out of bounds"),
-    "a row that cannot be read": failed(
-        f"run {{t}}/wrong_data.py:UnreadableRow {STEPS}", "task", "ValueError: row 3 cannot be read", "in __getitem__)"
+    "a row that cannot be read": refused(
+        f"run {{t}}/wrong_data.py:UnreadableRow {STEPS}", "ValueError: row 3 cannot be read", "in __getitem__)"
     ),
     "a row a loader process cannot read": failed(
-        f"run {{t}}/wrong_data.py:UnreadableRow {STEPS} workers=1", "task", "ValueError: row 3 cannot be read", "in __getitem__)"
+        f"run {{t}}/wrong_data.py:UnreadableInALoader {STEPS} workers=1", "task", "ValueError: row 3 cannot be read", "in __getitem__)"
     ),
     "other data on another rank": failed(
         f"run {{t}}/wrong_data.py:Uneven {STEPS} on=1x2", "data", "32 samples on one rank and 40 on another"
     ),
-    "loss is text": failed(f"run {{t}}/wrong_figures.py:LossIsText {STEPS}", "task", "returned a str; it must return"),
-    "loss is a vector": failed(f"run {{t}}/wrong_figures.py:LossIsVector {STEPS}", "task", "a tensor of shape [8]"),
-    "loss has no gradient": failed(f"run {{t}}/wrong_figures.py:LossHasNoGradient {STEPS}", "task", "require grad"),
+    "loss is text": refused(f"run {{t}}/wrong_figures.py:LossIsText {STEPS}", "wrong_figures.py", "returned a str; it must return"),
+    "loss is a vector": refused(f"run {{t}}/wrong_figures.py:LossIsVector {STEPS}", "wrong_figures.py", "a tensor of shape [32]"),
+    "loss has no gradient": refused(f"run {{t}}/wrong_figures.py:LossHasNoGradient {STEPS}", "wrong_figures.py", "without a gradient"),
     "loss is NaN": failed(f"run {{t}}/wrong_figures.py:LossIsNan {STEPS}", "nonfinite", "the loss became nan on rank 0"),
     "score is infinite": failed(f"run {{t}}/wrong_figures.py:ScoreIsInfinite {STEPS}", "nonfinite", "the gain became inf"),
-    "score is text": failed(f"run {{t}}/wrong_figures.py:ScoreIsText {STEPS}", "task", "score 'grade' is a str"),
-    "no usual loss": failed(f"run {{t}}/wrong_figures.py:NoUsualLoss {STEPS}", "task", "defines no loss(outputs, batch)"),
+    "score is text": refused(f"run {{t}}/wrong_figures.py:ScoreIsText {STEPS}", "wrong_figures.py", "score 'grade' is a str"),
+    "no usual loss": refused(f"run {{t}}/wrong_figures.py:NoUsualLoss {STEPS}", "wrong_figures.py", "defines no loss(outputs, batch)"),
 }  # fmt: skip
 
 DEATHS = {
@@ -283,6 +283,8 @@ DEATHS = {
     "hangs and will not be asked": failed(
         f"run {{t}}/dies.py:HangsHard {STEPS} timeout=12s", "timeout", "still running after 12 s"
     ),
+    "kills the look into it": refused(f"run {{t}}/dies.py:KillsTheLook {STEPS}", "killed by SIGKILL"),
+    "hangs the look into it": refused(f"run {{t}}/dies.py:HangsTheLook {STEPS} timeout=6s", "did not say what it is within 6 s"),
     "leaves a child behind": failed(f"run {{t}}/dies.py:LeavesChild {STEPS}", "task", "left a child behind"),
     "leaves a daemon behind": failed(f"run {{t}}/dies.py:LeavesDaemon {STEPS}", "task", "left a daemon behind"),
 }  # fmt: skip

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from paceline.analysis.attribution import causes, cell_bound, cell_stragglers, training_means
 from paceline.analysis.metrics import TO_TARGET
 from paceline.analysis.stats import interval, positive_interval
 from paceline.records.applied import left_out, number_formats
-from paceline.records.findings import CellFinding, CellOutcome, FailedRuns, Interval, Metric
+from paceline.records.findings import CellFinding, CellOutcome, FailedLog, FailedRuns, Interval, Metric
 from paceline.records.limits import mean_hidden
 from paceline.records.record import Record
 from paceline.records.study import CellRecord
@@ -43,8 +42,16 @@ def _outcome(cell: CellRecord) -> CellOutcome:
 
 def _failures(cell: CellRecord) -> tuple[FailedRuns, ...]:
     """Each reason once, with how many runs it ended."""
-    reasons = Counter((record.kind, record.why) for _, record in cell.failed)
-    return tuple(FailedRuns(kind, why, num) for (kind, why), num in reasons.items())
+    ended: dict[tuple[str | None, str | None], list[tuple[int, Record]]] = {}
+    for repeat, record in cell.failed:
+        ended.setdefault((record.kind, record.why), []).append((repeat, record))
+    return tuple(FailedRuns(kind, why, len(runs), tuple(_logs(runs))) for (kind, why), runs in ended.items())
+
+
+def _logs(runs: Sequence[tuple[int, Record]]) -> Iterator[FailedLog]:
+    for repeat, record in runs:
+        if (path := record.log_path) is not None:
+            yield FailedLog(repeat, str(path))
 
 
 def _parts(records: Sequence[Record]) -> dict[str, float]:

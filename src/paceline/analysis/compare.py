@@ -110,29 +110,22 @@ def _too_few(question: Question, of: Sample) -> Comparison:
     )  # fmt: skip
 
 
+def concluded(metric: Metric, distance: float, *, raw: float, p: float, size: float) -> tuple[Verdict, Reason]:
+    """What may be said of a distance on the metric's scale. `raw`: its p before it was adjusted for all that was asked."""
+    if p >= ALPHA:
+        return "no difference shown", "chance among many" if raw < ALPHA else "chance"
+    if abs(distance) <= size:
+        return "no difference shown", "small"
+    return _verdict(metric, "higher" if distance > 0 else "lower"), "shown"
+
+
 def _judge(question: Question, of: Sample, measured: stats.Effect, p: float) -> Comparison:
     metric = question.metric
-    distance = on_scale(metric, measured.value)
-    verdict: Verdict = "no difference shown"
-    reason: Reason
-    if p >= ALPHA:
-        reason = "chance among many" if measured.p < ALPHA else "chance"
-    elif abs(distance) <= practical_size(metric, of.baseline):
-        reason = "small"
-    else:
-        verdict, reason = _verdict(metric, "higher" if distance > 0 else "lower"), "shown"
+    distance, size = on_scale(metric, measured.value), practical_size(metric, of.baseline)
+    verdict, reason = concluded(metric, distance, raw=measured.p, p=p, size=size)
     return Comparison(
-        *question.key,
-        metric.kind,
-        measured.value,
-        measured.low,
-        measured.high,
-        measured.n,
-        p,
-        of.paired,
-        verdict,
-        reason,
-    )
+        *question.key, metric.kind, measured.value, measured.low, measured.high, measured.n, p, of.paired, verdict, reason
+    )  # fmt: skip
 
 
 def compare(questions: Iterable[Question]) -> list[Comparison]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from paceline.analysis import cells, metrics
 from paceline.analysis.compare import Question, compare
+from paceline.analysis.grid import grid
 from paceline.analysis.headline import Evidence, headline
 from paceline.analysis.judge import judge
 from paceline.analysis.missing import missing
@@ -97,4 +98,5 @@ def findings(study: StudyRecord) -> StudyFindings:
         target=target,
         missing=slow,
         payback=graphs,
+        grid=grid(study, by_name, score),
     )

@@ -78,10 +78,10 @@ def runs(context: typer.Context) -> None:
 
 
 def runs_list(root: Root = Path("runs"), as_json: Json = False) -> None:
-    """Every finished run on disk, a line each."""
+    """Every finished run on disk, a line each, with the settings in which they differ."""
     from paceline.commands import runs, show
 
-    rows = [runs.summary(record, root) for record in runs.records(root)]
+    rows = runs.summaries(runs.records(root), root)
     if as_json:
         print_json({"schema": 1, "runs": rows})
     else:

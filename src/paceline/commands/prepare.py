@@ -7,11 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.base.errors import BadInput, RunFailed
 from paceline.base.files import scratch
 from paceline.base.names import nearest
+from paceline.commands.kept_facts import KeptFacts
 from paceline.commands.trial import Way, chosen, possible, ways
 from paceline.launch.warm import Warm
 from paceline.records.facts import TaskFacts
@@ -28,6 +29,9 @@ from paceline.spec.run import Spec
 from paceline.spec.tasks import BUILTIN, Param, task_file
 from paceline.spec.verdict import Verdict
 from paceline.study.execute import TaskQuestion, describe
+
+if TYPE_CHECKING:  # the classes of a record take time to make, and the ranks are not started yet
+    from paceline.records.record import Record
 
 
 def words(pairs: Sequence[str]) -> dict[str, str]:
@@ -54,9 +58,11 @@ _TRIED = {"graph": "eager", "kernel": "torch"}  # settings that a trial may deci
 class TaskDescriptions:
     """The describe jobs of one command, each made once: a study asks for the same task again and again."""
 
-    def __init__(self, warm: Warm | None = None) -> None:
-        self.warm = warm
+    def __init__(self, warm: Warm | None = None, *, kept_on: Host | None = None) -> None:
+        """`kept_on`: an answer that a run has confirmed on this machine is good for the next one (`commands/kept_facts.py`)."""
+        self.warm, self._kept_on = warm, kept_on
         self._facts: dict[str, TaskFacts] = {}
+        self._kept: dict[str, KeptFacts] = {}
         self.seconds = self.probed_s = 0.0
 
     @property
@@ -77,15 +83,27 @@ class TaskDescriptions:
         key = self._key(params, given)
         if key not in self._facts:
             began = time.monotonic()
-            with scratch() as folder:
-                asked = TaskQuestion(
-                    task, params, data=given.data, seed=given.seed, timeout_s=given.timeout,
-                    outline=SHARDINGS[given.sharding].cuts_tables,
-                )  # fmt: skip
-                self._facts[key] = describe(asked, RunDir(folder / "describe"), warm=self.warm)
+            asked = TaskQuestion(
+                task, params, data=given.data, seed=given.seed, timeout_s=given.timeout,
+                outline=SHARDINGS[given.sharding].cuts_tables,
+            )  # fmt: skip
+            self._facts[key] = self._before_or_now(key, asked)
             self.seconds += time.monotonic() - began
             self.probed_s += self._facts[key].probe_s
         return self._facts[key]
+
+    def _before_or_now(self, key: str, asked: TaskQuestion) -> TaskFacts:
+        if self._kept_on is not None:
+            self._kept[key] = KeptFacts(asked.plain(), self._kept_on)
+            if (facts := self._kept[key].found()) is not None:
+                return facts
+        with scratch() as folder:
+            return describe(asked, RunDir(folder / "describe"), warm=self.warm)
+
+    def settle(self, record: Record) -> None:
+        """A run has ended that was planned with these answers: whether they are good for the next one."""
+        for key, kept in self._kept.items():
+            kept.settle(self._facts[key], record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +207,9 @@ class Prepared:
         return resolve(self.task, own, params=values, defaults=defaults, known=known, source_sha256=self.source_sha256)
 
 
-def prepare(task: str, asked: Mapping[str, Any], *, warm: Warm | None = None) -> Prepared:
+def prepare(task: str, asked: Mapping[str, Any], *, warm: Warm | None = None, keeps: bool = False) -> Prepared:
     """`asked` is used only for what a describe job needs: the task's parameters, data and time limit. `warm`: where
-    describe jobs, and the ranks after them, may be forked from."""
+    describe jobs, and the ranks after them, may be forked from. `keeps`: what they find out is kept for the next command."""
     host = here()
     if task in BUILTIN:
         entry = BUILTIN[task]
@@ -204,10 +222,10 @@ def prepare(task: str, asked: Mapping[str, Any], *, warm: Warm | None = None) ->
             own_schedule=False,
         )
         return Prepared(task, entry.params, entry.defaults, known, descriptions=TaskDescriptions(warm))
-    return _prepare_file(task, asked, host, warm)
+    return _prepare_file(task, asked, host, TaskDescriptions(warm, kept_on=host if keeps else None))
 
 
-def _prepare_file(task: str, asked: Mapping[str, Any], host: Host, warm: Warm | None) -> Prepared:
+def _prepare_file(task: str, asked: Mapping[str, Any], host: Host, descriptions: TaskDescriptions) -> Prepared:
     path, wanted = _task_path(task)
     own, rest = split(asked)
     wrong = check_values(own)
@@ -217,7 +235,6 @@ def _prepare_file(task: str, asked: Mapping[str, Any], host: Host, warm: Warm | 
     if host.torch is None:
         raise BadInput("training needs torch, and it is not installed in this Python: pip install torch")
     name = f"{path}:{wanted}" if wanted else str(path)
-    descriptions = TaskDescriptions(warm)
     facts = descriptions.at(name, rest, given)
     known, defaults = known_of_file(facts, host)
     return Prepared(name, facts.params, defaults, known, facts.source_sha256, descriptions)

@@ -64,7 +64,11 @@ def write_html(reported: Reported, path: Path) -> None:
     from paceline.report import html, profile_page
 
     profiled = reported.profile
-    page = profile_page.render(profiled) if profiled else html.render(reported.findings, reported.study)
+    page = (
+        profile_page.render(profiled)
+        if profiled
+        else html.render(reported.findings, reported.study, folder=path.absolute().parent)
+    )
     write_text(path, page)
 
 

@@ -65,7 +65,7 @@ def ready(
     warm: Warm | None = None,
 ) -> Ready:  # fmt: skip
     _one_value_each(asked)
-    prepared = prepare(task, asked, warm=warm)
+    prepared = prepare(task, asked, warm=warm, keeps=True)
     spec = prepared.spec(asked)
     run = RunDir(Path(out).resolve() if out is not None else fresh_folder(task).resolve())
     if not str(run.path).isprintable():
@@ -106,6 +106,7 @@ def start(what: Ready, *, tick: Tick | None = None, leave: Leave | None = None, 
     try:
         since = None if what.began_t is None else Since(what.began_t, what.prepared.described_s, what.prepared.probed_s)
         record = run_to_record(what.rendered, tick=tick, since=since, warm=warm)
+        what.prepared.descriptions.settle(record)
         write_page(record)
         return record
     except KeyboardInterrupt:

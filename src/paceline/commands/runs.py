@@ -13,6 +13,7 @@ from paceline.records.layout import RunDir, StudyDir
 from paceline.records.record import Record, find, load
 from paceline.records.study import load_plan
 from paceline.report.words import runs as words
+from paceline.spec.settings import NOT_THE_EXPERIMENT
 
 _COMPARED = (
     "time.wall_s",
@@ -23,6 +24,8 @@ _COMPARED = (
     "test.loss",
     "memory.rss_bytes",
 )
+# Said elsewhere in the line, or no setting.
+_OWN_COLUMN = frozenset({"task", "on", "profile", "schema", "source_sha256", "data_stamp"})
 
 
 def records(root: Path) -> list[Record]:
@@ -31,6 +34,19 @@ def records(root: Path) -> list[Record]:
             f"{root}: there is no such folder (results are kept in runs/, below where the command was given)"
         )
     return list(find(root))
+
+
+def summaries(found: Sequence[Record], root: Path) -> list[dict[str, Any]]:
+    """One line each, with the settings in which it differs from any other of them that has such a setting."""
+    values: dict[str, set[str]] = {}
+    for record in found:
+        for name, value in record.asked.items():
+            values.setdefault(name, set()).add(repr(value))
+    differ = [name for name, seen in values.items() if len(seen) > 1 and name not in _OWN_COLUMN | NOT_THE_EXPERIMENT]
+    return [
+        {**summary(record, root), "settings": {name: record.asked[name] for name in differ if name in record.asked}}
+        for record in found
+    ]
 
 
 def summary(record: Record, root: Path) -> dict[str, Any]:
@@ -52,7 +68,7 @@ def summary(record: Record, root: Path) -> dict[str, Any]:
 
 def shown(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """The same as a table."""
-    head = ["run", "task", "on", "outcome", "test", "training", "finished"]
+    head = ["run", "task", "on", "settings that differ", "outcome", "test", "training", "finished"]
     return head, [words.summary(row) for row in rows]
 
 

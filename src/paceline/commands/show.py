@@ -38,7 +38,9 @@ def plain(reported: Reported) -> dict[str, Any]:
 
 
 def table(console: Console, title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    drawn = Table(*head, title=title, title_justify="left", header_style="bold")
+    drawn = Table(title=title, title_justify="left", header_style="bold")
+    for name in head:
+        drawn.add_column(name, overflow="fold")  # a name that is cut cannot be typed
     for row in rows:
         drawn.add_row(*row)
     console.print(drawn, markup=False)

@@ -68,12 +68,21 @@ class Straggler:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedLog:
+    """Of one failed run, the file that says more."""
+
+    repeat: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class FailedRuns:
     """Runs of a cell that ended for the same reason."""
 
     kind: str | None
     why: str | None
     num: int
+    logs: tuple[FailedLog, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,10 +152,12 @@ def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]
     first = told[0]
     speed, samples = pace(first.marks), sum(mark.num_global for mark in first.marks)
     ranks = tuple(_rank(rank, ended, Place(str(run.events(rank.rank)))) for rank in told)
+    log = None if outcome is COMPLETED else run.telling_log(outcome.rank)
     record = Record(
         outcome=outcome.status,
         kind=outcome.kind,
         why=outcome.why,
+        log=None if log is None else str(log.relative_to(run.path)),
         folder=str(run.path),
         key=spec.key(),
         spec=spec.plain(),
@@ -209,7 +211,7 @@ def filed(record: Record, run: RunDir) -> Record:
 def refusal(spec_plain: dict[str, Any], why: str) -> Record:
     """The record of a run that a rule refused: it has a reason and nothing else."""
     return parse({
-        "schema": SCHEMA, "outcome": "skipped", "kind": "refused", "why": why, "run_dir": None, "spec": spec_plain,
+        "schema": SCHEMA, "outcome": "skipped", "kind": "refused", "why": why, "log": None, "run_dir": None, "spec": spec_plain,
         "applied": None, "train": None, "test": None, "score": None, "ranks": [], "time": None, "throughput": None,
         "memory": None, "weights": None, "weights_hash": None, "history": [], "evaluations": [], "restarts": 0, "energy": None,
         "cost": None, "profile": None,

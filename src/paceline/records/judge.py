@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paceline.records.events import Applied, Broke, Epoch, Event, Finished, Mark, Started, Warned, read
 from paceline.records.layout import RunDir
@@ -104,7 +104,7 @@ def judge(ranks: Sequence[RankEvents], run: RunDir, ended: Ended) -> Outcome:
         )
     for end in ended.exits:
         if end.code < 0 and not end.ours:
-            return by_signal(end.who if end.rank is None else f"rank {end.rank}", end.code)
+            return replace(by_signal(end.who if end.rank is None else f"rank {end.rank}", end.code), rank=end.rank)
     # A launcher that started too many processes: the first to say so may be one that should not exist.
     own = {run.events(rank.rank) for rank in ranks}
     others = [*run.launcher_files(), *(path for path in run.event_files() if path not in own)]
@@ -114,18 +114,19 @@ def judge(ranks: Sequence[RankEvents], run: RunDir, ended: Ended) -> Outcome:
     if causes:
         first = min(causes, key=lambda event: event.t)
         alone = len(ranks) == 1 or first.rank is None or first.kind != "task"
-        return failed(first.kind, first.why if alone else f"rank {first.rank}: {first.why}")
+        return failed(first.kind, first.why if alone else f"rank {first.rank}: {first.why}", first.rank)
     if ended.said:
         return ended.said
     if broken:
-        return failed("lost", broken[0].why)
+        return failed("lost", broken[0].why, broken[0].rank)
     bad = next((end for end in ended.exits if end.code != 0 and not end.ours), None)
     if bad is not None:
-        return failed("exit", f"{bad.who} left with exit code {bad.code} and no word; see {run.path / 'logs'}")
+        why = f"{bad.who} left with exit code {bad.code} and no word; see {run.path / 'logs'}"
+        return failed("exit", why, bad.rank)
     ended_by_us = {end.rank for end in ended.exits if end.ours}
     missing = [rank.rank for rank in ranks if rank.finished is None and rank.rank not in ended_by_us]
     if missing:
-        return failed("exit", f"rank {missing[0]} left before it had finished, with exit code 0")
+        return failed("exit", f"rank {missing[0]} left before it had finished, with exit code 0", missing[0])
     hashes = {rank.finished.weights_hash for rank in ranks if rank.finished}
     if len(hashes) != 1:
         return failed("mismatch", "the ranks ended with different weights: they did not train one model")

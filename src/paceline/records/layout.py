@@ -123,6 +123,14 @@ class RunDir:
     def rank_log(self, rank: int, stream: str) -> Path:
         return self.log(f"rank_{rank:05d}", stream)
 
+    def telling_log(self, rank: int | None) -> Path | None:
+        """Of a run that failed, the log that says most: this rank's, where one is known; else the launcher's, else the first rank's that
+        was written to. None where nobody wrote anything."""
+        errors = sorted((self.path / "logs").glob("*.err"), key=lambda path: path.name.startswith("rank_"))
+        own = [] if rank is None else [self.rank_log(rank, "err")]
+        others = [*errors, self.job("job.log"), *sorted((self.path / "logs").glob("*.out"))]
+        return next((path for path in (*own, *others) if path.is_file() and path.stat().st_size), None)
+
     @property
     def finished(self) -> bool:
         return self.result.exists()

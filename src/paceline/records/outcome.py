@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Status = Literal["completed", "failed", "skipped"]
@@ -25,13 +25,14 @@ class Outcome:
     status: Status
     kind: str | None = None
     why: str | None = None
+    rank: int | None = field(default=None, compare=False)  # whose log says more, where it is one rank's
 
 
 COMPLETED = Outcome("completed")
 
 
-def failed(kind: str, why: str) -> Outcome:
-    return Outcome("failed", kind, why)
+def failed(kind: str, why: str, rank: int | None = None) -> Outcome:
+    return Outcome("failed", kind, why, rank)
 
 
 def under_cap(outcome: Outcome, cap: str | None) -> Outcome:
@@ -42,4 +43,5 @@ def under_cap(outcome: Outcome, cap: str | None) -> Outcome:
         "memory",
         f"{outcome.why}: memory_cap={cap} is all a rank may take beside its libraries, and one that finds no memory in the middle of "
         "them ends like that; raise it, use a smaller batch or model, or cut the model over more ranks",
+        outcome.rank,
     )

@@ -54,6 +54,7 @@ class Record(Section):
     outcome: str = "completed"
     kind: str | None = None
     why: str | None = None
+    log: str | None = None  # of a run that failed: the file that says more, in its folder
     folder: str | None = field(default=None, metadata={"key": "run_dir"})
     key: str | None = None
     spec: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -112,6 +113,10 @@ class Record(Section):
     def run_dir(self) -> Path:
         assert self.folder is not None, "a run that a rule refused has no folder"
         return Path(self.folder)
+
+    @property
+    def log_path(self) -> Path | None:
+        return None if self.log is None or self.folder is None else self.run_dir / self.log
 
     @property
     def score(self) -> tuple[str, float] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paceline.records.findings import CellFinding, Comparison, Judged, Metric, Missing, Payback, Scaling
+from paceline.records.grid import Grid
 from paceline.records.headline import Headline
 from paceline.records.origin import Fingerprint
 
@@ -43,6 +44,7 @@ class StudyFindings:
     target: float | None = None
     missing: tuple[Missing, ...] = ()  # studies that sweep `on` only
     payback: tuple[Payback, ...] = ()  # studies that sweep `graph` only
+    grid: Grid | None = None  # full grids of two swept settings only
 
     def metric(self, name: str) -> Metric | None:
         return next((metric for metric in self.metrics if metric.name == name), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,10 @@ from paceline.records.findings import Metric
 
 NUMBER = ",.4~r"  # four digits, never as a power of ten
 EPOCHS = "epochs"  # the data set that several charts read: it stands in the page once
+
+# Characters in a line of a cell's name, by where it stands, and about how many pixels a letter and a line take.
+_LEGEND, _BESIDE, _BELOW, _LETTER, _LINE = 44, 30, 22, 6, 14
+_WIDTH, _SYMBOL = 540, 36  # of the narrowest drawing, less its axis; of what stands beside a name in a legend
 
 # Told apart by colour-blind readers, and visible on white and on near-black; the second ten are shades of the first.
 PALETTE = (
@@ -34,19 +39,64 @@ def altair() -> Any:
     return importlib.import_module("altair")
 
 
+def lines(label: str, most: int) -> list[str]:
+    """A name in lines of at most so many characters, broken at spaces where it has them: nothing of it is left out.
+
+    >>> lines("optimizer=adamw precision=bf16", 18), lines("abcdefgh", 3)
+    (['optimizer=adamw', 'precision=bf16'], ['abc', 'def', 'gh'])
+    """
+    return [whole or part for whole, part in re.findall(_broken(most), label)]
+
+
+def _broken(most: int) -> str:
+    """The same pattern in Python and in Vega."""
+    return rf"(.{{1,{most}}})(?:\s+|$)|(.{{{most}}})"
+
+
+def _split(most: int) -> str:
+    """`lines` as an expression of Vega: the label is looked at as a value, so nothing in it is run."""
+    return f"split(replace(replace(datum.label, /{_broken(most)}/g, '$1$2\\n'), /\\n$/, ''), '\\n')"
+
+
 def colour(labels: Sequence[str], *, legend: bool = True) -> Any:
     """One colour a cell, the same in every chart."""
     alt = altair()
     shades = [PALETTE[i % len(PALETTE)] for i in range(len(labels))]
-    columns = 4 if max(map(len, labels)) <= 14 else 2
-    key = alt.Legend(title=None, orient="bottom", columns=columns, labelLimit=230, symbolOpacity=1) if legend else None
+    longest = max(len(line) for label in labels for line in lines(label, _LEGEND))
+    columns = max(1, min(4, _WIDTH // (longest * _LETTER + _SYMBOL)))
+    key = None
+    if legend:
+        key = alt.Legend(
+            title=None, orient="bottom", columns=columns, labelLimit=0, labelExpr=_split(_LEGEND), symbolOpacity=1
+        )
     return alt.Color("cell:N", scale=alt.Scale(domain=list(labels), range=shades), legend=key)
 
 
-def cell_axis() -> Any:
+def _named(labels: Sequence[str], most: int, **more: Any) -> Any:
+    """An axis whose names stand in the middle of their places, whole: Vega begins there with their first line."""
+    down = (_most_lines(labels, most) - 1) * _LINE / 2
+    return altair().Axis(labelLimit=0, labelExpr=_split(most), labelOffset=-down, **more)
+
+
+def _most_lines(labels: Sequence[str], most: int) -> int:
+    return max((len(lines(label, most)) for label in labels), default=1)
+
+
+def cell_axis(labels: Sequence[str]) -> Any:
     """Cells one below the other, in the order of the data."""
-    alt = altair()
-    return alt.Y("cell:N", sort=None, title=None, axis=alt.Axis(labelLimit=190, domain=False, ticks=False))
+    return altair().Y("cell:N", sort=None, title=None, axis=_named(labels, _BESIDE, domain=False, ticks=False))
+
+
+def cells_height(labels: Sequence[str]) -> int:
+    """Of a chart with a line a cell: as high as the longest name needs."""
+    return max(27, _LINE * _most_lines(labels, _BESIDE) + 6) * max(2, len(labels))
+
+
+def cell_axis_below(labels: Sequence[str]) -> Any:
+    """Cells side by side. Many are turned, long ones wholly: else one would lie on the next."""
+    angle = 0 if len(labels) <= 4 else -30 if _most_lines(labels, _BELOW) == 1 else -90
+    axis = _named(labels, _LEGEND if angle == -90 else _BELOW, labelAngle=angle)
+    return altair().X("cell:N", sort=None, title=None, axis=axis)
 
 
 def axis_format(metric: Metric) -> str:

@@ -14,7 +14,16 @@ from paceline.records.split import PARTS
 from paceline.records.study import StudyRecord
 from paceline.records.study_findings import StudyFindings
 from paceline.report import series
-from paceline.report.canvas import EPOCHS, Chart, altair, axis_format, cell_axis, colour
+from paceline.report.canvas import (
+    EPOCHS,
+    Chart,
+    altair,
+    axis_format,
+    cell_axis,
+    cell_axis_below,
+    cells_height,
+    colour,
+)  # fmt: skip
 from paceline.report.curves import HEIGHT, curves, ranks
 
 # Arithmetic in blue, talk between ranks in red, what is neither in green and grey.
@@ -25,7 +34,6 @@ _PART_COLOURS = {
 }  # fmt: skip
 _GREY = "#8b95a1"
 _NO_BAR = 1e-6  # a rest of some microseconds, above or below zero (two clocks), is in the tables
-_LINE = 27  # pixels a cell, in charts with a line a cell
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +67,13 @@ def _interval(metric: Metric, cells: Sequence[CellFinding], labels: Sequence[str
         *(alt.Tooltip(f"{name}:Q", format=shape) for name in ("mean", "low", "high")),
         alt.Tooltip("n:Q", title="runs"),
     ]
-    base = alt.Chart().encode(y=cell_axis(), color=colour(labels, legend=False))
+    base = alt.Chart().encode(y=cell_axis([cell.label for cell in cells]), color=colour(labels, legend=False))
     single = base.transform_flatten(["run"]).mark_circle(size=34, opacity=0.35).encode(x=x("run"))
     bar = base.mark_rule(strokeWidth=3).encode(x=x("low"), x2="high:Q", tooltip=tips)
     dot = base.mark_point(filled=True, size=95, opacity=1).encode(x=x("mean"), tooltip=tips)
     layers = [single, bar, dot] if any(row["low"] is not None for row in rows) else [single, dot]
     chart = alt.layer(*layers, data=alt.Data(values=rows))
-    chart = chart.properties(width="container", height=_LINE * max(2, len(rows)))
+    chart = chart.properties(width="container", height=cells_height([cell.label for cell in cells]))
     caption = "Dot: mean. Bar: 95 % interval. Faint dots: the single runs."
     return Chart(f"interval-{metric.name.replace('.', '-')}", metric.title.capitalize(), caption, chart.to_dict())
 
@@ -88,8 +96,7 @@ def _speedup(findings: StudyFindings, labels: Sequence[str]) -> Chart | None:
         alt.Tooltip("kind:N", title="scaling"),
         *(alt.Tooltip(f"{name}:Q", format=".2f") for name in ("speedup", "low", "high", "ideal")),
     ]
-    axis = alt.Axis(labelAngle=-30 if len(rows) > 6 else 0, labelLimit=150)
-    base = alt.Chart().encode(x=alt.X("cell:N", sort=None, title=None, axis=axis), tooltip=tips)
+    base = alt.Chart().encode(x=cell_axis_below([row.label for row in findings.scaling]), tooltip=tips)
 
     def y(field: str) -> Any:
         return alt.Y(f"{field}:Q", title="speed-up", scale=alt.Scale(zero=True))
@@ -122,7 +129,7 @@ def _stacked(told: Sequence[tuple[str, dict[str, float]]], title: str) -> tuple[
         .mark_bar(height=17)
         .encode(
             x=alt.X("seconds:Q", title=title),
-            y=cell_axis(),
+            y=cell_axis([label for label, _ in told]),
             color=alt.Color("part:N", scale=shades, legend=alt.Legend(title=None, orient="bottom", columns=5)),
             order=alt.Order("place:Q"),
             tooltip=[alt.Tooltip("cell:N", title="setting"), "part:N", alt.Tooltip("seconds:Q", format=".4~r")],
@@ -136,7 +143,7 @@ def _parts(cells: Sequence[CellFinding]) -> Chart | None:
     bars, num = _stacked([(cell.label, cell.parts) for cell in cells], "seconds of wall time, mean over runs")
     if not num:
         return None
-    chart = bars.properties(width="container", height=_LINE * max(2, len(cells)))
+    chart = bars.properties(width="container", height=cells_height([cell.label for cell in cells]))
     caption = "The slowest rank of each run. The parts add up to the wall time; 'other' is the unexplained rest."
     return Chart("parts", "Where the time goes", caption, chart.to_dict(), wide=True)
 
@@ -154,10 +161,12 @@ def _training(findings: StudyFindings, cells: Sequence[CellFinding]) -> Chart | 
     ideal = [{"cell": row.label, "ideal": series.short(row.ideal_s)} for row in findings.missing]
     if ideal:
         tips = [alt.Tooltip("cell:N", title="setting"), alt.Tooltip("ideal:Q", title="ideal, seconds", format=".4~r")]
-        base = alt.Chart(alt.Data(values=ideal)).encode(x="ideal:Q", y=cell_axis(), tooltip=tips)
+        base = alt.Chart(alt.Data(values=ideal)).encode(
+            x="ideal:Q", y=cell_axis([cell.label for cell in told]), tooltip=tips
+        )
         bars = alt.layer(bars, base.mark_tick(thickness=3, size=25, color="currentColor"))
         caption += " The line across a bar: the training time it would have if every process counted fully."
-    chart = bars.properties(width="container", height=_LINE * max(2, len(told)))
+    chart = bars.properties(width="container", height=cells_height([cell.label for cell in told]))
     return Chart("training", "Where the training time goes", caption, chart.to_dict(), wide=True)
 
 

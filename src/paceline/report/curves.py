@@ -101,7 +101,9 @@ def ranks(study: StudyRecord, done: Sequence[str]) -> Chart | None:
         .encode(
             x=alt.X("x:Q", title="iteration"),
             y=alt.Y("y:Q", title="training loss of the rank", scale=alt.Scale(zero=False)),
-            color=alt.Color("rank:N", scale=alt.Scale(range=list(PALETTE)), legend=alt.Legend(orient="bottom")),
+            color=alt.Color(
+                "rank:N", scale=alt.Scale(range=list(PALETTE)), legend=alt.Legend(orient="bottom", columns=8)
+            ),
             tooltip=[
                 alt.Tooltip("rank:N"),
                 alt.Tooltip("x:Q", title="iteration"),

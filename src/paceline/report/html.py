@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
 from paceline.records.study import StudyRecord
-from paceline.report import charts, drawing, payback, series, tables
+from paceline.report import charts, drawing, grid, payback, series, tables
 from paceline.report.words.spoken import SpokenStudy
 
 PAGE_BYTES = 1_400_000  # what a mail server lets through, with room to spare; the bundle alone takes 0.9 MB
@@ -53,8 +56,21 @@ def _summary(findings: SpokenStudy) -> list[tuple[str, str]]:
     return [(name, value) for name, value in rows if value]
 
 
-def render(findings: SpokenStudy, study: StudyRecord) -> str:
-    """The whole page. Text from users passes through autoescape; only our own files and drawings are marked as safe."""
+def _logs(findings: SpokenStudy, folder: Path) -> list[tuple[str, str]]:
+    """(which run, a link to its log from a page in this folder). Quoted and relative, so no name of a file is read as a scheme."""
+    return [
+        (f"{cell.label} repeat {log.repeat + 1}", quote(os.fsencode(os.path.relpath(log.path, folder))))
+        for cell in findings.cells
+        for failed in cell.failures
+        for log in failed.logs
+    ]
+
+
+def render(findings: SpokenStudy, study: StudyRecord, *, folder: Path | None = None) -> str:
+    """The whole page. Text from users passes through autoescape; only our own files and drawings are marked as safe.
+
+    `folder`: where the page will lie, for its links to logs; the study's own unless said.
+    """
     jinja: Any = importlib.import_module("jinja2")
     environment = jinja.Environment(
         loader=jinja.PackageLoader("paceline", "report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -71,9 +87,11 @@ def render(findings: SpokenStudy, study: StudyRecord) -> str:
         "missing": tables.missing(findings),
         "missing_parts": tables.missing_parts(findings),
         "training": tables.training(findings),
+        "grid": grid.grid(findings),
         "payback": payback.payback(findings),
         "graphs": payback.graphs(findings),
         "failures": tables.failures(findings),
+        "logs": _logs(findings, folder or study.path),
         "figures": tables.figures(findings),
         "ranks": tables.study_ranks(study, at_most=series.ranks_shown(study)),
         "fixed": _fixed(findings, study),

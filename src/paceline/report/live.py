@@ -41,6 +41,6 @@ class Line:
     def keep(self, text: str) -> None:
         """A line that stays."""
         if self._status is not None:
-            self._status.console.print(text, markup=False, highlight=False)
+            self._status.console.print(text, markup=False, highlight=False, soft_wrap=True)  # paths in it can be copied
         else:
             sys.stderr.write(f"{text}\n")

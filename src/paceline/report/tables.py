@@ -8,6 +8,7 @@ from dataclasses import replace
 from paceline.records.findings import CellFinding, Metric
 from paceline.records.record import Record
 from paceline.records.study import StudyRecord
+from paceline.report.grid import grid
 from paceline.report.payback import graphs, payback
 from paceline.report.table import Column, Table
 from paceline.report.words import numbers as show
@@ -216,6 +217,12 @@ def failures(study: SpokenStudy) -> Table:
     return Table("failures", "Runs that did not complete", "", columns, rows)
 
 
+def first_logs(study: SpokenStudy) -> list[tuple[str, str]]:
+    """For each reason the log of the first run that ended so; the page links them all."""
+    firsts = [(cell.label, failed.logs[0]) for cell in study.cells for failed in cell.failures if failed.logs]
+    return [(f"log of {label} repeat {log.repeat + 1}", log.path) for label, log in firsts]
+
+
 def ranks(runs: Sequence[tuple[str, Record]], *, at_most: int | None = None) -> Table:
     """What each rank saw of its own; never the model's score, which is over all ranks together. `at_most` ranks of a run."""
     named = (record.own_score.name for _, record in runs if record.own_score)
@@ -259,7 +266,7 @@ def provenance(study: SpokenStudy) -> tuple[tuple[str, str], ...]:
 def all_tables(study: SpokenStudy) -> list[Table]:
     """What every format prints, in order; empty ones are left out."""
     made = [
-        cells(study), conclusions(study), payback(study), graphs(study), comparisons(study), scaling(study), missing(study),
+        cells(study), conclusions(study), grid(study), payback(study), graphs(study), comparisons(study), scaling(study), missing(study),
         missing_parts(study), training(study), failures(study),
     ]  # fmt: skip
     return [table for table in made if table.rows]

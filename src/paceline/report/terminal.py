@@ -54,6 +54,9 @@ def print_study(console: Console, study: SpokenStudy) -> None:
         if table.name == "missing-parts":  # the sentences above it have what matters of it
             continue
         _section(console, table)
+        if table.name == "failures":
+            for name, path in tables.first_logs(study):
+                _path(console, name, path)
         if left and table.name == "comparisons":
             console.print(Text(f"{left} more, none with a difference shown, are in the report.", style="dim"))
     if study.notes:
@@ -70,6 +73,11 @@ def _lines(console: Console, lines: Sequence[tuple[str, str]]) -> None:
         console.print(Text.assemble((f"{name}: ", "dim"), value))
 
 
+def _path(console: Console, name: str, path: str) -> None:
+    """On one line: a path that is broken in two cannot be copied."""
+    console.print(Text.assemble((f"{name}: ", "dim"), path), soft_wrap=True)
+
+
 def print_run(console: Console, record: Record) -> None:
     """One run: how it ended, what it scored, what each rank did, where time and memory went, what held it back."""
     spec = record.spec
@@ -78,6 +86,8 @@ def print_run(console: Console, record: Record) -> None:
     )
     if record.why:
         console.print(Text(f"{record.kind}: {record.why}", style="red" if record.outcome == "failed" else "yellow"))
+    if record.log_path is not None:
+        _path(console, "log", str(record.log_path))
     if record.test or record.train:
         _section(console, run.scores(record))
     if (probe := words.probe(record)) is not None:
@@ -110,5 +120,5 @@ def print_profile(console: Console, record: Record) -> None:
     for sentence in profile.sentences():
         console.print(Text(sentence))
     console.print()
-    for name, path in profile.files():  # a path that is broken in two cannot be copied
-        console.print(Text.assemble((f"{name}: ", "dim"), path), soft_wrap=True)
+    for name, path in profile.files():
+        _path(console, name, path)

@@ -27,7 +27,8 @@ class Stamp(Frozen):
 class Inputs(Frozen):
     """By path: `modules` are the task's file and what it imports that is not installed, `files` what it opened while it was looked into,
     `folders` what it listed, or read many files of. `variables`: of the environment, a digest of each value. `samples`: of each split how
-    many there are, then digests of some, drawn with `seed`."""
+    many there are, then digests of some, drawn with `seed`. `outside`: it spoke to a network or started a program, and what those answer
+    is in nothing else here."""
 
     modules: dict[str, Stamp] = {}
     files: dict[str, Stamp] = {}
@@ -35,6 +36,7 @@ class Inputs(Frozen):
     variables: dict[str, str | None] = {}
     samples: dict[str, tuple[int | None, tuple[tuple[str, ...], ...]]] = {}
     seed: int = 0
+    outside: bool = False
 
 
 def changed(then: Inputs, now: Inputs | None = None) -> list[str]:

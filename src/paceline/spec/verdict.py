@@ -16,6 +16,7 @@ ScoreKind = Literal["mean", "total", "ratio", "whole"]
 # part of a batch gives other outputs.
 ModelKind = Literal["apart", "batchnorm", "together"]
 Note = tuple[str, str]  # one word for scripts, and a sentence
+OTHER_DATA = "other-data"  # of a note: a run had other samples than the look at its task
 
 
 class Verdict(Frozen):

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from paceline.base.errors import BadInput
+from paceline.base.errors import BadInput, RunFailed
 from paceline.base.files import read_json, write_json
 from paceline.base.names import unknown
 from paceline.records.facts import DataFacts, TaskFacts
@@ -152,8 +152,13 @@ def _probed(facts: TaskFacts, task: Task, feed: Feed, model: torch.nn.Module, as
         usual = task.loss is usual_loss and "labels" not in parameters_of(model.forward)  # or it has a loss of its own
         why = None if usual else "its embedding tables are not built in one process"
         return Verdict(loss="ratio" if usual else "mean", score_kind="whole", unknown=why)
-    with users_code(f"{task.name} (a look at its loss and scores)", task.source):
-        return probe(task, feed, None if outline else model, couples=task.couples_samples, seed=seed)
+    try:
+        with users_code(f"{task.name} (a look at its loss and scores)", task.source):
+            return probe(task, feed, None if outline else model, couples=task.couples_samples, seed=seed)
+    except RunFailed as error:
+        if error.why.startswith(task.name):
+            raise
+        raise RunFailed(f"{task.name}: {error.why}", kind=error.kind) from error
 
 
 def _capability() -> tuple[int, int] | None:

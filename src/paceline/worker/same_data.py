@@ -4,6 +4,7 @@ train. Different samples under the same ids would be trained on twice, or never,
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,8 @@ import numpy as np
 import torch
 
 from paceline.base.errors import RunFailed
-from paceline.spec.inputs import SAYS_NOTHING, differ
+from paceline.spec.inputs import SAYS_NOTHING, Inputs, differ
+from paceline.spec.verdict import OTHER_DATA, Note
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.tasks.content import UNKNOWN, digest, parts_of, readable, row_bytes
 from paceline.worker.tasks.dataset_feed import DatasetFeed
@@ -39,13 +41,14 @@ class Look:
         return differ(self.samples, other.samples)
 
 
-def look(feed: Feed) -> Look:
-    """The random streams of this process stay as they are. What a sample raises is said where it is trained on, not here."""
+def look(feed: Feed, *, most: int = _MOST_SAMPLES) -> Look:
+    """Of a Dataset the first `most` of places that are always the same. The random streams of this process stay as they are. What a
+    sample raises is said where it is trained on, not here."""
     if isinstance(feed, TensorFeed | MappedFeed):
         return Look([[_of_tensor(tensor, mapped=isinstance(feed, MappedFeed)) for tensor in feed.tensors]])
     if isinstance(feed, DatasetFeed):
         with kept(_HOST), contextlib.suppress(Exception):
-            return Look(_of_dataset(feed))
+            return Look(_of_dataset(feed, most))
     return Look([])
 
 
@@ -66,12 +69,12 @@ def _spread(num: int, most: int) -> np.ndarray[Any, Any]:
     return np.random.Generator(np.random.PCG64(0)).choice(num, size=most, replace=False).astype(np.int64)
 
 
-def _of_dataset(feed: DatasetFeed) -> list[list[str]]:
+def _of_dataset(feed: DatasetFeed, most: int) -> list[list[str]]:
     watch, found = Stopwatch("look"), list[list[str]]()
     first, *rest = (int(place) for place in _spread(feed.num, _MOST_SAMPLES))
     found.append(_digests(feed, first))
     again = _digests(feed, first)  # a part that an unseeded generator changes is another one on every rank, rightly
-    for place in rest:
+    for place in rest[: most - 1]:
         if watch.elapsed() > _BUDGET_S:
             break
         found.append(_digests(feed, place))
@@ -106,6 +109,19 @@ def same_pass(feed: Feed, split: str, world: World, *, name: str) -> str | None:
     if not twice:
         return None
     return f"{split}_data() is a stream that gave {longest - twice} different samples and {twice} of them again, in a pass of {longest}"
+
+
+def other_samples(found: Mapping[str, tuple[int, Look]], inputs: Inputs) -> list[Note]:
+    """`found`: of each split how many samples there are, and a look at them. A warning where they are not those of `inputs`."""
+    return [
+        (
+            OTHER_DATA,
+            f"{split}_data() gave other samples in this run than when the task was looked into: it draws without a fixed seed, or what it "
+            "reads has changed; so what was found out then may not hold, and this run cannot be repeated",
+        )
+        for split, (num, seen) in found.items()
+        if num != inputs.samples[split][0] or differ(seen.samples, inputs.samples[split][1])
+    ]
 
 
 def same_samples(looks: dict[str, Look] | None, world: World, *, name: str) -> None:

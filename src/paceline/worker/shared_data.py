@@ -20,7 +20,8 @@ import torch
 from paceline.base.errors import RunFailed
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
-from paceline.worker.same_data import Look, look, same_samples
+from paceline.spec.verdict import Note
+from paceline.worker.same_data import Look, look, other_samples, same_samples
 from paceline.worker.tasks.content import as_bytes
 from paceline.worker.tasks.feed import Draws, Feed, TensorFeed
 from paceline.worker.tasks.given import make_feed
@@ -79,10 +80,24 @@ def load_data(spec: Spec, task: Task, *, rank: int, local_rank: int = 0) -> Feed
         promised = [cast("Feed", Promised(lambda split=split: later(split))) for split in _SPLITS]
         return Feeds(promised[0], promised[1])
     feeds = {split: _feed(spec, task, split, own, **loader) for split in _SPLITS}
-    several = spec.topology.world_size > 1
-    return Feeds(
-        feeds["train"], feeds["test"], looks={split: look(feed) for split, feed in feeds.items()} if several else None
-    )
+    looks = None
+    if spec.topology.world_size > 1:
+        looks = {split: look(feed) for split, feed in feeds.items()}
+    elif (
+        spec.inputs is not None and spec.inputs.seed == spec.seed
+    ):  # one rank alone: as far as the look before the run went
+        most = max((len(rows) for _, rows in spec.inputs.samples.values()), default=1)
+        looks = {split: look(feed, most=most) for split, feed in feeds.items()}
+    return Feeds(feeds["train"], feeds["test"], looks=looks)
+
+
+def unlike_described(spec: Spec, feeds: Feeds) -> list[Note]:
+    """A warning where the task gives this rank other data than it gave when it was looked into, under the same seed."""
+    if feeds.looks is None or spec.inputs is None or spec.inputs.seed != spec.seed:
+        return []
+    by_split = {"train": feeds.train, "test": feeds.test}
+    told = [name for name, (_, rows) in spec.inputs.samples.items() if rows]  # nothing is told of a stream
+    return other_samples({name: (by_split[name].num, feeds.looks[name]) for name in told}, spec.inputs)
 
 
 def place_data(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds:

@@ -32,7 +32,7 @@ from paceline.worker.profile import finished, profile
 from paceline.worker.progress import Progress
 from paceline.worker.resilience.weights import fingerprint, save
 from paceline.worker.sharding.sharding import num_parameters
-from paceline.worker.shared_data import SharedFeed, load_data
+from paceline.worker.shared_data import SharedFeed, load_data, unlike_described
 from paceline.worker.tasks.feed import TensorFeed
 from paceline.worker.tasks.load import load_task
 from paceline.worker.tasks.task import Task, better_of
@@ -62,6 +62,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     seed_everything(spec.seed)  # what a file draws while it is imported is the same on every rank
     task = load_task(spec.task, spec.params, spec.data, spec.probe)
     feeds = load_data(spec, task, rank=identity.rank, local_rank=identity.local_rank)
+    other_data = unlike_described(spec, feeds)
     watch.switch(f"{STARTUP}meeting")
     cap.before_threads()
     world = join(identity, spec, run, on_loss)
@@ -81,7 +82,7 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     check(spec, applied)
     check_system(spec, applied)
     if world.rank == 0:
-        for kind, text in cautions(parts):
+        for kind, text in [*cautions(parts), *other_data]:
             log.write(Warned(kind, text, wall()))
     if spec.profile != "none":
         _profile(parts, run, log, applied)

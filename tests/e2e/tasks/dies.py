@@ -1,4 +1,5 @@
-"""Tasks that end, or never end, in the middle of training. Their third forward pass is the last thing they do."""
+"""Tasks that end, or never end, in the middle of training: their third forward pass in a rank is the last thing they do. Two of them end
+while they are looked into."""
 
 from __future__ import annotations
 
@@ -16,10 +17,13 @@ class _Dies(Good):
         self.passes = 0
 
     def forward(self, model, batch):
-        self.passes += 1
+        self.passes += self.counts()
         if self.passes == 3:
             self.end()
         return model(batch[0])
+
+    def counts(self):
+        return "PACELINE_RANK" in os.environ
 
     def end(self):
         raise NotImplementedError
@@ -101,6 +105,16 @@ class HangsHard(_Dies):
     def end(self):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         subprocess.run(["sleep", "600"])
+
+
+class KillsTheLook(KillsItself):
+    def counts(self):
+        return True
+
+
+class HangsTheLook(Hangs):
+    def counts(self):
+        return True
 
 
 class LeavesChild(_Dies):

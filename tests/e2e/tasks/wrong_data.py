@@ -69,6 +69,11 @@ class UnreadableRow(Good):
         return _Rows(32, unreadable=3)
 
 
+class UnreadableInALoader(Good):
+    def train_data(self):
+        return _Rows(32, unreadable=3 if "PACELINE_RANK" in os.environ else -1)
+
+
 class _Endless(Dataset):
     def __getitem__(self, index):
         return samples(1)

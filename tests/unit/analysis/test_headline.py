@@ -81,7 +81,7 @@ def test_a_sweep_of_what_changes_the_score_says_that_none_differs() -> None:
 
 
 def test_what_cannot_change_the_score_is_a_setting() -> None:
-    assert set(names()) >= NOT_THE_RESULT - {"task", "chosen", "probe"}
+    assert set(names()) >= NOT_THE_RESULT - {"task", "chosen", "probe", "inputs", "again"}
 
 
 def test_scores_without_a_verdict_are_said_by_their_range() -> None:

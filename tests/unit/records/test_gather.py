@@ -52,6 +52,33 @@ def ended(*codes: int, ours: bool = False, **more: Any) -> Ended:
     )
 
 
+@pytest.mark.parametrize(
+    ("lasts", "codes", "written", "log"),
+    [
+        (
+            ["finished", Broke("task", "x", T0 + 5, 1)],
+            (0, 1),
+            ("rank_00000.err", "rank_00001.err"),
+            "logs/rank_00001.err",
+        ),
+        (["finished", "nothing"], (0, -9), ("rank_00000.err", "rank_00001.err"), "logs/rank_00001.err"),
+        # It died without a word: what the launcher or another rank said.
+        (["finished", "nothing"], (0, -9), ("rank_00000.err", "mpirun.err"), "logs/mpirun.err"),
+        (["finished", "nothing"], (0, -9), ("rank_00000.err",), "logs/rank_00000.err"),
+        (["finished", "nothing"], (0, -9), (), None),
+        (["finished", "finished"], (0, 0), ("rank_00000.err",), None),  # nothing failed
+    ],
+)
+def test_a_failed_run_names_the_log_that_says_more(
+    tmp_path: Path, lasts: list[object], codes: tuple[int, ...], written: tuple[str, ...], log: str | None
+) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "rank_00001.err").touch()  # an empty one says nothing
+    for name in written:
+        (tmp_path / "logs" / name).write_text("Traceback")
+    assert judged(tmp_path, lasts, ended(*codes))["log"] == log
+
+
 def test_warnings_are_in_the_record_once(tmp_path: Path) -> None:
     for rank in (0, 1):
         log = EventLog(RunDir(tmp_path).events(rank))

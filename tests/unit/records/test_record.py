@@ -45,7 +45,7 @@ def test_what_was_read_is_written_as_it_was(written: RunDir) -> None:
 
 def test_what_gather_made_has_the_keys_of_the_contract_in_their_order(written: RunDir) -> None:
     names = [
-        "schema", "outcome", "kind", "why", "run_dir", "key", "spec", "applied", "train", "test", "score", "ranks", "time", "steps",
+        "schema", "outcome", "kind", "why", "log", "run_dir", "key", "spec", "applied", "train", "test", "score", "ranks", "time", "steps",
         "samples", "graph", "throughput", "steady", "memory", "traffic", "energy", "cost", "weights", "weights_hash", "best",
         "num_parameters", "history", "evaluations", "stopped", "warnings", "probe", "restarts", "queue", "fingerprint", "finished_t",
         "profile",

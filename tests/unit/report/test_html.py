@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from paceline.commands.report import findings
+from paceline.records.findings import FailedLog, FailedRuns
 from paceline.records.study import StudyRecord, loose_study
 from paceline.report import charts, html
 from paceline.report.words.spoken import SpokenStudy
@@ -45,6 +46,31 @@ def test_the_charts(page: str) -> None:
         "score", "loss", "score-time", "speedup", "ranks", "training", "parts",
     ]  # fmt: skip
     assert page.count("<noscript><svg") == 11
+
+
+def test_failed_runs_link_their_logs(found: SpokenStudy, scaling: StudyRecord) -> None:
+    """Relative to where the page lies; no name of a file can be a scheme, end the attribute or run anything."""
+    evil = 'javascript:alert(1)"><script>x</script>.err'
+    logs = FailedLog(0, str(scaling.path / "cells" / "a b" / "rank_00001.err")), FailedLog(4, str(scaling.path / evil))
+    cell = replace(found.cells[4], failures=(FailedRuns("task", "x", 2, logs),))
+    told = replace(found, cells=(*found.cells[:4], cell, *found.cells[5:]))
+    page = html.render(told, scaling)
+    assert '<a href="cells/a%20b/rank_00001.err" type="text/plain" rel="noreferrer">2x4 repeat 1</a>' in page
+    assert "javascript:alert" not in page.partition("<script")[0] and '"><script>x' not in page
+    assert 'href="javascript%3Aalert%281%29%22%3E%3Cscript%3Ex%3C/script%3E.err"' in page
+    assert 'href="../cells/a%20b/rank_00001.err"' in html.render(told, scaling, folder=scaling.path / "pages")
+
+
+def test_what_two_settings_are_worth_is_on_the_page(tmp_path: Path) -> None:
+    grid = {("1x1", "adam"): 40.0, ("1x1", "sgd"): 20.0, ("1x2", "adam"): 20.0, ("1x2", "sgd"): 20.0}
+    cells = [
+        synthetic.Cell(f"on={on} optimizer={rule}", {"on": on, "optimizer": rule}, seconds)
+        for (on, rule), seconds in grid.items()
+    ]
+    study = synthetic.write(synthetic.Study(cells, swept=("on", "optimizer")), tmp_path)
+    page = html.render(findings(study), study)
+    section = page.partition('<section id="grid">')[2].partition("</section>")[0]
+    assert "optimizer=sgd is faster than optimizer=adam: 1.4" in section and "the two settings interact" in section
 
 
 def test_nothing_is_loaded_from_outside(page: str) -> None:

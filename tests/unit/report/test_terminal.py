@@ -8,10 +8,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from paceline.records.findings import FailedLog, FailedRuns
 from paceline.records.gather import refusal
 from paceline.records.record import Record, parse
 from paceline.records.study import StudyRecord
 from paceline.report import terminal
+from paceline.report.words.progress import Position, ended
 from paceline.report.words.spoken import SpokenStudy
 
 
@@ -40,6 +42,20 @@ def test_a_study_answers_first(found: SpokenStudy) -> None:
     assert "186 s" in text and "97.77 %" in text  # the report's figures beside ours
     assert "evaluated 2000 of 2000" in text and "Example CPU" in text and "commit 0123456789ab" in text
     assert "out of memory: <b>4 GiB</b>" in text
+
+
+def test_a_failed_run_names_its_log_on_one_line(found: SpokenStudy) -> None:
+    folder = "/runs/" + "a-long-name/" * 9
+    record = parse(
+        {**refusal({"task": "t"}, "x").plain, "outcome": "failed", "run_dir": folder, "log": "logs/rank_00001.err"}
+    )
+    console = _console(60)
+    terminal.print_run(console, record)
+    assert f"log: {folder}logs/rank_00001.err" in _text(console)
+    failed = FailedRuns("task", "x", 2, (FailedLog(0, f"{folder}0.err"), FailedLog(3, f"{folder}3.err")))
+    terminal.print_study(console, replace(found, cells=(replace(found.cells[4], failures=(failed,)),)))
+    assert f"log of 2x4 repeat 1: {folder}0.err" in _text(console)
+    assert f"; log: {folder}logs/rank_00001.err" in ended(Position(1, 2, "2x4", 0), record)
 
 
 def test_markup_in_user_text_is_text(found: SpokenStudy) -> None:

@@ -11,8 +11,10 @@ import torch
 from torch.utils.data import IterableDataset, TensorDataset
 
 from paceline.base.errors import RunFailed
+from paceline.spec.inputs import Inputs
+from paceline.spec.verdict import OTHER_DATA
 from paceline.worker import same_data
-from paceline.worker.same_data import Look, look, same_pass, same_samples
+from paceline.worker.same_data import Look, look, other_samples, same_pass, same_samples
 from paceline.worker.tasks.feed import batches
 from paceline.worker.tasks.given import make_feed
 from paceline.worker.tasks.order import Piece
@@ -153,3 +155,23 @@ def test_only_the_first_pass_is_compared() -> None:
     world: Any = type("One", (), {"size": 1, "rank": 0})()
     assert same_pass(feed, "train", world, name="t.py") is not None
     assert same_pass(feed, "train", world, name="t.py") is None
+
+
+def _inputs(num: int, found: Look) -> Inputs:
+    return Inputs(samples={"train": (num, tuple(tuple(row) for row in found.samples[:16]))})
+
+
+def test_other_samples_than_when_the_task_was_looked_into() -> None:
+    then = _inputs(300, seen(Samples(ROWS, LABELS)))
+    alone = look(make_feed(Samples(ROWS, LABELS), what="data", collate=None), most=16)
+    assert len(alone.samples) == 16  # as many as were kept, and the same ones
+    assert other_samples({"train": (300, alone)}, then) == []
+    for num, data in ((300, Samples(ROWS, LABELS.flip(0))), (299, Samples(ROWS, LABELS))):
+        ((kind, text),) = other_samples({"train": (num, seen(data))}, then)
+        assert kind == OTHER_DATA and text.startswith("train_data() gave other samples in this run")
+
+
+def test_augmented_samples_are_not_other_ones() -> None:
+    """A part that is drawn anew each time says nothing."""
+    data = Drawn(lambda: np.random.default_rng().random())
+    assert other_samples({"train": (300, seen(data))}, _inputs(300, seen(data))) == []

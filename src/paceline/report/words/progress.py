@@ -90,4 +90,5 @@ def ended(place: Position, record: Record) -> str:
     if record.score:
         result = score_in_words(*record.score)
     where = f"[{place.done}/{place.total}] {place.label} repeat {place.repeat + 1}"
-    return f"{where}: {record.outcome}, {duration(record.duration_s)}, {result}"
+    log = f"; log: {record.log_path}" if record.log_path else ""
+    return f"{where}: {record.outcome}, {duration(record.duration_s)}, {result}{log}"

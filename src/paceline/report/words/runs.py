@@ -18,4 +18,14 @@ def summary(row: Mapping[str, Any]) -> list[str]:
     training = f"{row['training_s']:.1f} s" if row["training_s"] is not None else ""
     if row["profile"]:
         training = f"profile of {row['profile']}"
-    return [row["run"], row["task"], row["on"], row["outcome"], score, training, row["finished"] or ""]
+    settings = " ".join(f"{name}={said(value)}" for name, value in row.get("settings", {}).items())
+    return [row["run"], row["task"], row["on"], settings, row["outcome"], score, training, row["finished"] or ""]
+
+
+def said(value: Any) -> str:
+    """A setting's value as it is typed; one that was not given is `none`.
+
+    >>> said(True), said(None), said(0.1)
+    ('true', 'none', '0.1')
+    """
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

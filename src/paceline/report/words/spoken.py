@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paceline.records.findings import CellFinding, Comparison, Judged, Missing, Payback, Straggler
+from paceline.records.grid import Grid, Interaction, MainEffect
 from paceline.records.study_findings import StudyFindings
 
 
@@ -41,12 +42,30 @@ class SpokenPayback(Payback):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpokenEffect(MainEffect):
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpokenInteraction(Interaction):
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpokenGrid(Grid):
+    effects: tuple[SpokenEffect, ...] = ()
+    interactions: tuple[SpokenInteraction, ...] = ()
+    gap: str = ""  # what cells without figures leave out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpokenStudy(StudyFindings):
     cells: tuple[SpokenCell, ...]
     comparisons: tuple[SpokenComparison, ...]
     judged: tuple[SpokenJudged, ...]
     missing: tuple[SpokenMissing, ...] = ()
     payback: tuple[SpokenPayback, ...] = ()
+    grid: SpokenGrid | None = None
     headline: str
     notes: tuple[str, ...]
     hardware: str

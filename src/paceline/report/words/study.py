@@ -7,14 +7,18 @@ from dataclasses import fields
 from typing import Any
 
 from paceline.records.findings import CellFinding, Comparison, Metric
+from paceline.records.grid import Grid
 from paceline.records.study_findings import StudyFindings
-from paceline.report.words import comparisons, missing, notes, payback, provenance
+from paceline.report.words import comparisons, grid, missing, notes, payback, provenance
 from paceline.report.words.cells import reasons
 from paceline.report.words.headline import headline
 from paceline.report.words.held_back import bound_name, straggler
 from paceline.report.words.spoken import (
     SpokenCell,
     SpokenComparison,
+    SpokenEffect,
+    SpokenGrid,
+    SpokenInteraction,
     SpokenJudged,
     SpokenMissing,
     SpokenPayback,
@@ -37,6 +41,14 @@ def spoken_comparison(compared: Comparison, metric: Metric) -> SpokenComparison:
     return SpokenComparison(**_values(compared), why=comparisons.why(compared, metric))
 
 
+def spoken_grid(found: Grid | None, metrics: Mapping[str, Metric]) -> SpokenGrid | None:
+    if found is None:
+        return None
+    effects = [SpokenEffect(**_values(one), words=grid.effect(one, metrics[one.metric])) for one in found.effects]
+    both = [SpokenInteraction(**_values(i), words=grid.interaction(i, metrics[i.metric])) for i in found.interactions]
+    return SpokenGrid(**_values(found, effects=tuple(effects), interactions=tuple(both)), gap=grid.gap(found))
+
+
 def spoken(study: StudyFindings) -> SpokenStudy:
     metrics: Mapping[str, Metric] = {metric.name: metric for metric in study.metrics}
     cells = {cell.label: cell for cell in study.cells}
@@ -46,6 +58,7 @@ def spoken(study: StudyFindings) -> SpokenStudy:
         "comparisons": tuple(spoken_comparison(c, metrics[c.metric]) for c in study.comparisons),
         "judged": tuple(judged),
         "missing": tuple(SpokenMissing(**_values(row), words=missing.sentences(row)) for row in study.missing),
+        "grid": spoken_grid(study.grid, metrics),
         "payback": tuple(SpokenPayback(**_values(row), words=payback.sentences(row)) for row in study.payback),
     }
     return SpokenStudy(

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sysconfig
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from paceline.base.cache import cache_folder, usable
 from paceline.base.files import read_json, write_json
 from paceline.spec.inputs import Inputs, changed
+from paceline.spec.installed import own_source, packages
 from paceline.spec.verdict import Verdict
 
 
@@ -23,7 +22,7 @@ class KeptVerdict:
         """`seen`: what the task has read so far. What it reads while it is probed is known from the time it was."""
         self._seen, self._path = seen, None
         if usable():
-            asked = json.dumps([dict(question), _packages(), _own_source()], sort_keys=True, default=str)
+            asked = json.dumps([dict(question), packages(), own_source()], sort_keys=True, default=str)
             self._path = cache_folder("probes") / f"{hashlib.sha256(asked.encode()).hexdigest()[:24]}.json"
         self._then: Inputs | None = None
         self._made: Verdict | None = None
@@ -61,16 +60,3 @@ class KeptVerdict:
             return inputs
         kinds = ("modules", "files", "folders", "variables")
         return inputs.model_copy(update={kind: getattr(self._then, kind) | getattr(inputs, kind) for kind in kinds})
-
-
-def _packages() -> list[str]:
-    """What is installed, with versions: a loss may be computed by any of it."""
-    names = {path.name for where in ("purelib", "platlib") for path in Path(sysconfig.get_path(where)).glob("*-info")}
-    return sorted(names)
-
-
-def _own_source() -> list[tuple[str, int, int]]:
-    """Of Paceline's files that decide on a verdict, in a clone that is worked on."""
-    home = Path(__file__).parents[2]
-    files = [path for part in ("spec", "worker") for path in (home / part).rglob("*.py")]
-    return sorted((str(path.relative_to(home)), path.stat().st_size, path.stat().st_mtime_ns) for path in files)

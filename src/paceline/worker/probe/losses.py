@@ -139,6 +139,8 @@ def term_kind(
 ) -> LossKind:
     """`seen`: for each of several weights the term of the whole batch, and those of its parts."""
     said = seen[0][0].said
+    # what is no number on disturbed weights (a logarithm) says nothing; what is none at all is said by the run
+    seen = [one for one in seen if all(map(_is_finite, (one[0], *one[1])))] or seen
     values = [Seen(whole.value, [part.value for part in parts], nums) for whole, parts in seen]
     if said in ("ratio", "pair"):
         counts = [Seen(whole.count or (), [part.count or () for part in parts], nums) for whole, parts in seen]
@@ -151,6 +153,10 @@ def term_kind(
         return "mean" if said == "mean" else "total"
     found = None if any(whole.bends for whole, _ in seen) else kind(values, tolerance)
     return "mean" if found == "mean" else "total" if found == "total" else "coupled"
+
+
+def _is_finite(term: Term) -> bool:
+    return bool(torch.isfinite(term.value[0]).all())
 
 
 def refuse_without_gradient(terms: Terms, parts: Sequence[Terms], tolerance: float) -> None:

@@ -13,13 +13,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from paceline.base.cache import cache_folder, usable
 from paceline.spec.inputs import Inputs, Stamp, folder_digest, stamp_of, variable_digest
+from paceline.spec.installed import package_folders
 from paceline.worker.probe.opened import Opened
 from paceline.worker.world.env import overheard, variables
 
 _MANY = 32  # files of one folder, which then counts as a whole
 _MOST_STAMPED = 1 << 28  # bytes that are read for it in one look
 _SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr/share", "/run")
+# What Python says when a network is spoken to or another program is started.
+_OUTSIDE = frozenset(
+    {"socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.system", "os.posix_spawn", "os.fork"}
+)
 _COMPILER = f"{os.sep}torchinductor_"  # torch's compiler keeps what it makes in such a folder
 _WRITES = os.O_WRONLY | os.O_RDWR
 # Another value in every shell, or set for each process by whoever starts it: they say where a task runs.
@@ -37,8 +43,10 @@ class Reads:
         """`source`: the task's file. `own`: folders in which others than the task read and write. `data`: where it may find its data."""
         self._source, self._data = source, data
         self._files, self._folders, self._written, self._variables = set[str](), set[str](), set[str](), set[str]()
-        self._installed = tuple(str(path) for path in (*installed(), *own))
-        self._looks, self._opened, self._before = False, Opened(), set(sys.modules)
+        self._installed = tuple(
+            str(path) for path in (*installed(), *own, *([cache_folder("probes").parent] if usable() else []))
+        )
+        self._looks, self._outside, self._opened, self._before = False, False, Opened(), set(sys.modules)
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
@@ -58,6 +66,8 @@ class Reads:
         self._files |= self._opened.end()
 
     def _heard(self, event: str, args: tuple[Any, ...]) -> None:
+        if self._looks and event in _OUTSIDE:
+            self._outside = True
         if not self._looks or event not in ("open", "os.listdir", "os.scandir", "sqlite3.connect"):
             return
         try:
@@ -100,7 +110,7 @@ class Reads:
         asked = {name for name in self._variables - _OF_THE_PROCESS if not name.startswith(_OURS)}
         return Inputs(
             modules={name: stamp_of(Path(name)) for name in named}, files=stamps, folders=digests,
-            variables={name: variable_digest(values.get(name)) for name in sorted(asked)},
+            variables={name: variable_digest(values.get(name)) for name in sorted(asked)}, outside=self._outside,
         )  # fmt: skip
 
     def _modules(self) -> list[str]:
@@ -125,7 +135,7 @@ class Reads:
 def installed() -> list[Path]:
     """Where code is that a task does not bring: Python's own, packages of the environment, the system's, Paceline."""
     paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    paths += [*site.getsitepackages(), site.getusersitepackages(), *_SYSTEM]
+    paths += [*site.getsitepackages(), site.getusersitepackages(), *map(str, package_folders()), *_SYSTEM]
     if sys.prefix != sys.base_prefix:
         paths.append(sys.prefix)
     return [*map(Path, paths), Path(__file__).parents[2]]

@@ -132,6 +132,8 @@ def _refuse_what_moves(first: Row, again: Row, tolerance: float) -> None:
 
 def _kind(name: str, seen: Sequence[tuple[Row, list[Row]]], nums: Sequence[int], tolerance: float) -> ScoreKind:
     said = seen[0][0][name][0]
+    if not (seen := [row for row in seen if _is_finite(row[0].get(name))]):  # the run says so
+        return "whole" if said is None else "mean" if said == "mean" else "total" if said == "total" else "ratio"
     complete = all(parts and all(name in row for row in (whole, *parts)) for whole, parts in seen)
     values = (
         [Seen((whole[name][1],), [(row[name][1],) for row in parts], nums) for whole, parts in seen] if complete else []
@@ -152,6 +154,10 @@ def _kind(name: str, seen: Sequence[tuple[Row, list[Row]]], nums: Sequence[int],
         return "mean" if said == "mean" else "total"
     found = kind(values, tolerance) if complete else None
     return "mean" if found == "mean" else "total" if found == "total" else "whole"
+
+
+def _is_finite(figures: tuple[str | None, torch.Tensor, torch.Tensor | None] | None) -> bool:
+    return figures is None or all(bool(torch.isfinite(part).all()) for part in figures[1:] if part is not None)
 
 
 def _count(row: Row, name: str) -> torch.Tensor:

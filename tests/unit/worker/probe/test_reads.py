@@ -95,3 +95,35 @@ def test_a_folder_that_was_listed_and_one_that_many_files_were_read_of(
 def test_variables_are_those_that_the_task_asked_for(seen: tuple[Path, dict[str, dict[str, object]]]) -> None:
     _, inputs = seen
     assert set(inputs["variables"]) == {"TASK_GET", "TASK_GETENV", "TASK_IN", "TASK_BESIDE"}
+
+
+@pytest.mark.parametrize(
+    ("line", "outside"),
+    [
+        ("1", False),
+        ("import subprocess; subprocess.run(['true'])", True),
+        ("import os; os.system('true')", True),
+        ("import socket; socket.getaddrinfo('localhost', 1)", True),
+        ("import urllib.request as r; r.urlopen('http://127.0.0.1:9/')", True),
+        # What other commands keep between them is no input of a task.
+        ("list(Path(CACHE).iterdir()); open(CACHE + '/probes/a.json').close()", False),
+    ],
+)
+def test_what_comes_from_a_network_or_another_program_is_in_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, outside: bool
+) -> None:
+    cache = tmp_path / "cache"
+    (cache / "probes").mkdir(parents=True, mode=0o700)
+    cache.chmod(0o700)
+    (cache / "probes" / "a.json").write_text("{}")
+    monkeypatch.setenv("PACELINE_CACHE", str(cache))
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "task.py").write_text(
+        f"import contextlib\nfrom pathlib import Path\nCACHE = {str(cache)!r}\nwith contextlib.suppress(OSError):\n    {line}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", LOOKER.replace('open(source.parent / "later.txt").close()', ""), tmp_path / "task" / "task.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    found = json.loads(done.stdout)
+    assert found["outside"] is outside and found["files"] == {} == found["folders"]
