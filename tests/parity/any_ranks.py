@@ -19,7 +19,6 @@ from typing import Any
 import torch
 import torch._dynamo
 import torch.distributed as dist
-from plain import plain
 
 from paceline.base.errors import BadInput, RunFailed
 from paceline.base.files import write_json
@@ -41,6 +40,7 @@ from paceline.worker.shared_data import load_data
 from paceline.worker.tasks.load import load_task
 from paceline.worker.world.join import World
 from paceline.worker.world.seed import seed_everything
+from parity.plain import plain
 
 SEED = 7
 USUAL: dict[str, Any] = {

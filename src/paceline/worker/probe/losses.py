@@ -13,7 +13,7 @@ from paceline.spec.verdict import LossKind, Verdict
 from paceline.worker.probe.bends import bends
 from paceline.worker.probe.criteria import Criteria
 from paceline.worker.probe.outputs import cut, has_number, reached
-from paceline.worker.probe.recombine import Seen, Vectors, adds_up, kind
+from paceline.worker.probe.recombine import Seen, Vectors, adds_up, kind, rounding
 from paceline.worker.probe.subject import Places, Subject
 from paceline.worker.tasks import tree
 from paceline.worker.tasks.forms import LOSS, Form
@@ -32,6 +32,7 @@ class Term:
     value: Vectors  # a ratio's is its sum
     count: Vectors | None
     bends: bool = False
+    rounding: float = 0.0
 
 
 Terms = dict[str, Term]
@@ -104,7 +105,8 @@ def _term(raw: Any, form: Form, gradient: Callable[[torch.Tensor], Vectors], out
     said = form.kind if isinstance(raw, Form) else "pair" if form.kind == "ratio" else None
     count = (_number(form.count),) if form.kind == "ratio" else None
     value = torch.as_tensor(form.value)
-    return Term(said, (_number(value), *gradient(value)), count, bends=bends(value, outputs))
+    vectors = (_number(value), *gradient(value))
+    return Term(said, vectors, count, bends=bends(value, outputs), rounding=rounding((value, *outputs)))
 
 
 def _number(value: Any) -> torch.Tensor:
@@ -139,6 +141,7 @@ def term_kind(
 ) -> LossKind:
     """`seen`: for each of several weights the term of the whole batch, and those of its parts."""
     said = seen[0][0].said
+    tolerance = max(tolerance, seen[0][0].rounding)
     # what is no number on disturbed weights (a logarithm) says nothing; what is none at all is said by the run
     seen = [one for one in seen if all(map(_is_finite, (one[0], *one[1])))] or seen
     values = [Seen(whole.value, [part.value for part in parts], nums) for whole, parts in seen]

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from paceline.worker.probe.recombine import nodes_behind
 from paceline.worker.probe.subject import Places
 from paceline.worker.tasks import tree
 
@@ -68,12 +69,6 @@ def has_number(outputs: Any) -> bool:
 
 def reached(values: Sequence[Any]) -> Iterator[torch.Tensor]:
     """The leaves that get a gradient from these tensors."""
-    queue, done = [value.grad_fn for value in values if isinstance(value, torch.Tensor)], set[Any]()
-    while queue:
-        node = queue.pop()
-        if node is None or node in done:
-            continue
-        done.add(node)
+    for node in nodes_behind(values):
         if isinstance(variable := getattr(node, "variable", None), torch.Tensor):
             yield variable
-        queue += [following for following, _ in node.next_functions]

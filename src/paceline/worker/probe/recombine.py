@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+# What a task rounds to by itself (`logits.float()`), in a probe that computes in double precision.
+_ROUNDED = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 1e-2}
 Vectors = tuple[torch.Tensor, ...]  # a value, and its gradient where there is one; each is compared by itself
+
+
+def rounding(values: Iterable[Any]) -> float:
+    """The tolerance that the coarsest number format asks for, of these tensors and of what their gradients go through."""
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    formats = {tensor.dtype for tensor in tensors}
+    for node in nodes_behind(tensors):
+        formats |= {given.dtype for given in getattr(node, "_input_metadata", ())}
+    return max((_ROUNDED.get(dtype, 0.0) for dtype in formats), default=0.0)
+
+
+def nodes_behind(tensors: Iterable[Any]) -> Iterator[Any]:
+    """Of the graph that a gradient goes through, each once."""
+    queue, done = [tensor.grad_fn for tensor in tensors if isinstance(tensor, torch.Tensor)], set[Any]()
+    while queue:
+        node = queue.pop()
+        if node is None or node in done:
+            continue
+        done.add(node)
+        yield node
+        queue += [following for following, _ in node.next_functions]
 
 
 @dataclass(frozen=True, slots=True)

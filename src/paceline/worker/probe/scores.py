@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from paceline.base.errors import RunFailed
 from paceline.spec.verdict import ScoreKind, Verdict
-from paceline.worker.probe.recombine import Seen, adds_up, kind
+from paceline.worker.probe.recombine import Seen, adds_up, kind, rounding
 from paceline.worker.probe.subject import Places, Subject
 from paceline.worker.tasks import tree
 from paceline.worker.tasks.forms import Form
@@ -18,7 +18,18 @@ from paceline.worker.tasks.returned import score_forms
 _NUM_NOISY = 3  # variants of the outputs: a model that was never trained may answer the same to everything
 _AMOUNTS = (1.0, -2.0, 4.0)  # by which weights are disturbed where outputs cannot be
 _SEED = 2
-Row = dict[str, tuple[str | None, torch.Tensor, torch.Tensor | None]]  # name -> what was said, value or sum, count
+
+
+class Figure(NamedTuple):
+    """One score. `said`: its form, where the task gave it one. `value`: a ratio's is its sum. `rounding`: of its number format."""
+
+    said: str | None
+    value: torch.Tensor
+    count: torch.Tensor | None
+    rounding: float
+
+
+Row = dict[str, Figure]
 
 
 def _row(subject: Subject, outputs: Any, batch: Any) -> Row:
@@ -30,7 +41,8 @@ def _row(subject: Subject, outputs: Any, batch: Any) -> Row:
     for name, form in score_forms(value, Verdict(), name=subject.task.name).items():
         pair = "bare pair" if bare else "pair"
         said = form.kind if isinstance(raw[name], Form) else pair if form.kind == "ratio" else None
-        row[name] = (said, _number(form.value), None if form.count is None else _number(form.count))
+        count = None if form.count is None else _number(form.count)
+        row[name] = Figure(said, _number(form.value), count, rounding((form.value, *tree.leaves_of(outputs))))
     return row
 
 
@@ -120,8 +132,8 @@ def score_kinds(
 
 def _refuse_what_moves(first: Row, again: Row, tolerance: float) -> None:
     """Between them the score was asked for other samples."""
-    for name, (_, value, _) in first.items():
-        if name not in again or float((value - again[name][1]).abs()) > tolerance * float(value.abs()):
+    for name, (_, value, _, rounded) in first.items():
+        if name not in again or float((value - again[name].value).abs()) > max(tolerance, rounded) * float(value.abs()):
             raise RunFailed(
                 f"score {name!r} is another number for the same outputs after others were scored: it keeps what it has seen, or draws at "
                 "random; compute it from this batch alone (batches are added up here), or from the whole test set with score_all(outputs, "
@@ -131,12 +143,15 @@ def _refuse_what_moves(first: Row, again: Row, tolerance: float) -> None:
 
 
 def _kind(name: str, seen: Sequence[tuple[Row, list[Row]]], nums: Sequence[int], tolerance: float) -> ScoreKind:
-    said = seen[0][0][name][0]
+    said = seen[0][0][name].said
+    tolerance = max(tolerance, seen[0][0][name].rounding)
     if not (seen := [row for row in seen if _is_finite(row[0].get(name))]):  # the run says so
         return "whole" if said is None else "mean" if said == "mean" else "total" if said == "total" else "ratio"
     complete = all(parts and all(name in row for row in (whole, *parts)) for whole, parts in seen)
     values = (
-        [Seen((whole[name][1],), [(row[name][1],) for row in parts], nums) for whole, parts in seen] if complete else []
+        [Seen((whole[name].value,), [(row[name].value,) for row in parts], nums) for whole, parts in seen]
+        if complete
+        else []
     )
     if said in ("ratio", "pair", "bare pair"):
         counts = (
@@ -156,12 +171,14 @@ def _kind(name: str, seen: Sequence[tuple[Row, list[Row]]], nums: Sequence[int],
     return "mean" if found == "mean" else "total" if found == "total" else "whole"
 
 
-def _is_finite(figures: tuple[str | None, torch.Tensor, torch.Tensor | None] | None) -> bool:
-    return figures is None or all(bool(torch.isfinite(part).all()) for part in figures[1:] if part is not None)
+def _is_finite(figure: Figure | None) -> bool:
+    return figure is None or all(
+        torch.isfinite(part).all() for part in (figure.value, figure.count) if part is not None
+    )
 
 
 def _count(row: Row, name: str) -> torch.Tensor:
-    count = row[name][2]
+    count = row[name].count
     assert count is not None
     return count
 
@@ -194,5 +211,5 @@ def uses_inputs(subject: Subject, whole: Places) -> bool:
     return (
         without is None
         or with_inputs is None
-        or any(not torch.equal(with_inputs[0][name][1], without[0][name][1]) for name in with_inputs[0])
+        or any(not torch.equal(with_inputs[0][name].value, without[0][name].value) for name in with_inputs[0])
     )

@@ -154,3 +154,21 @@ def test_a_longer_sample_in_one_part_is_no_coupling(tmp_path: Path) -> None:
     )
     mixed = "def forward(model, batch): return model(batch[0]) - model(batch[0]).mean(0)\n"
     assert look(tmp_path, each + mixed + loss).buffers == "together"
+
+
+ROUNDED = """
+def model(): return nn.Linear(4, 3)
+def train_data(): return data(LABELS)["x"], LABELS
+test_data = train_data
+def loss(outputs, batch): return F.cross_entropy(outputs.{format}, batch[1])
+def score(outputs, batch):
+    hits = outputs.argmax(1) == batch[1]
+    return {{"mean": hits.float().mean(), "f1": (2 * hits[batch[1] == 1].sum() / ((outputs.argmax(1) == 1).sum() + 13)).float()}}
+"""
+
+
+@pytest.mark.parametrize("to", ["float()", "half().float()", "bfloat16().float()", "double()"])
+def test_what_a_task_rounds_by_itself_is_a_mean_all_the_same(tmp_path: Path, to: str) -> None:
+    found = look(tmp_path, ROUNDED.format(format=to))
+    assert found.loss == "mean"
+    assert found.scores == {"mean": "mean", "f1": "whole"}
