@@ -343,6 +343,171 @@ class MetricTerm(Classes):
         return {"ce": F.cross_entropy(outputs, batch[1]), "hits": (outputs.argmax(1) == batch[1]).double().mean()}
 
 
+class TotalAmongTerms(Classes):
+    """As people log it: the total beside its parts, which would count twice."""
+
+    def loss(self, outputs, batch):
+        entropy, size = F.cross_entropy(outputs, batch[1]), outputs.square().mean()
+        return {"total": entropy + 0.1 * size, "entropy": entropy, "size": size}
+
+
+class HardestHalf(R2):
+    """Of batches with even numbers of samples it may look like a mean."""
+
+    def loss(self, outputs, batch):
+        each = (outputs[:, 0] - batch[1]) ** 2
+        return each.topk(max(1, len(each) // 2)).values.mean()
+
+
+class FewOtherwise(R2):
+    def loss(self, outputs, batch):
+        return F.mse_loss(outputs[:, 0], batch[1]) * (1.0 if len(outputs) >= 10 else 0.5)
+
+
+class RareMask(R2):
+    """One sample of 453 counts for nothing."""
+
+    def train_data(self):
+        x, y = points(453, 1)
+        return x, (torch.arange(453) != 400).double(), y
+
+    def test_data(self):
+        x, y = points(23, 2)
+        return x, torch.ones_like(y), y
+
+    def forward(self, model, batch):
+        return model(batch[0])
+
+    def loss(self, outputs, batch):
+        return (batch[1] * (outputs[:, 0] - batch[2]) ** 2).sum() / batch[1].sum()
+
+    def score(self, outputs, batch):
+        return {"mae": (outputs[:, 0] - batch[2]).abs().mean()}
+
+
+class Physics(R2):
+    """A loss with a gradient of its own, in evaluation too."""
+
+    def model(self):
+        return nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 1))
+
+    def forward(self, model, batch):
+        x = batch[0].clone().requires_grad_()
+        return model(x), x
+
+    def loss(self, outputs, batch):
+        (slope,) = torch.autograd.grad(outputs[0].sum(), outputs[1], create_graph=True)
+        return F.mse_loss(outputs[0][:, 0], batch[1]) + 0.1 * slope.square().sum(1).mean()
+
+    def score(self, outputs, batch):
+        return {"mae": (outputs[0][:, 0] - batch[1]).abs().mean()}
+
+
+class MovingBaseline(R2):
+    """A number of the class, which its object hides as soon as it is set."""
+
+    level = 0.0
+
+    def loss(self, outputs, batch):
+        each = (outputs[:, 0] - batch[1]).square()
+        self.level = 0.9 * self.level + 0.1 * float(each.mean().detach())
+        return ((each - self.level) * outputs[:, 0]).mean()
+
+
+class ModelOfData(R2):
+    """model() needs what train_data() has found out."""
+
+    def train_data(self):
+        x, y = points(53, 1)
+        self.width = x.shape[1]
+        return x, y
+
+    def model(self):
+        return nn.Linear(self.width, 1)
+
+
+class ClippedByHook(R2):
+    def model(self):
+        model = nn.Linear(5, 1)
+        model.weight.register_hook(lambda gradient: gradient.clamp(-0.05, 0.05))
+        return model
+
+
+class ClippedInPlace(R2):
+    """By a hook that is called once the gradient is in its place."""
+
+    def model(self):
+        def clip(weight):
+            weight.grad.clamp_(-0.05, 0.05)
+
+        model = nn.Linear(5, 1)
+        model.weight.register_post_accumulate_grad_hook(clip)
+        return model
+
+
+class HalvedByHook(R2):
+    def model(self):
+        model = nn.Linear(5, 1)
+        model.weight.register_hook(lambda gradient: gradient / 2)
+        return model
+
+
+class SeededInside(Classes):
+    def forward(self, model, batch):
+        torch.manual_seed(0)
+        return F.dropout(model(batch[0]), 0.3, training=model.training)
+
+
+class CountingData(Dataset):
+    def __init__(self):
+        self.x, self.y = points(53, 1)
+        self.fetched = 0
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        self.fetched += 1
+        return self.x[index] * (1 + 0.01 * self.fetched), self.y[index]
+
+
+class Counted(R2):
+    """Its samples follow from how many were fetched before: by nobody else."""
+
+    def train_data(self):
+        return CountingData()
+
+
+class KeptOutputs(Classes):
+    """A hook keeps what a layer gives until the loss has used it."""
+
+    def model(self):
+        model = super().model()
+        self.kept = []
+        model[1].register_forward_hook(lambda module, given, output: self.kept.append(output))
+        return model
+
+    def loss(self, outputs, batch):
+        more = sum(output.abs().mean() for output in self.kept)
+        self.kept.clear()
+        return F.cross_entropy(outputs, batch[1]) + 0.1 * more
+
+
+class OneOfManyParts(R2):
+    """Three parts, and no forward that says which the model is given."""
+
+    def train_data(self):
+        x, y = points(53, 1)
+        return x, y.abs(), y
+
+    test_data = train_data
+
+
+class Lazy(R2):
+    def model(self):
+        return nn.LazyLinear(1)
+
+
 class Detached(Classes):
     def loss(self, outputs, batch):
         return F.cross_entropy(outputs, batch[1]).detach()

@@ -50,6 +50,21 @@ COMPUTED = {
     "RunningCentre": "1 1g",
     "Flooded": IN_ONE_PIECE,
     "MetricTerm": "",
+    "TotalAmongTerms": "",
+    "HardestHalf": IN_ONE_PIECE,
+    "FewOtherwise": IN_ONE_PIECE,
+    "RareMask": IN_ONE_PIECE,
+    "Physics": ALL,
+    "MovingBaseline": "1",
+    "ModelOfData": ALL,
+    "ClippedByHook": "1",
+    "ClippedInPlace": "1",
+    "HalvedByHook": EAGER,
+    "SeededInside": "1",
+    "Counted": "1 1a 1g",
+    "KeptOutputs": "1 1a 1g 2 2a 2g 3 3a 3g",
+    "OneOfManyParts": "",
+    "Lazy": "",
     "Detached": "",
     "RunningScore": "",
     "Queue": "",
@@ -60,7 +75,7 @@ COMPUTED = {
     "Gan": "1 2 3",
 }
 # What is computed, and is another model than on one process: a warning says so.
-WARNED = {"Normed": ("batchnorm", "2 2g")}
+WARNED = {"Normed": ("batchnorm", "2 2g"), "Counted": ("draws", "2 2a 2g 3 3a 3g")}
 MORE: dict[str, dict[str, Any]] = {"NormedTogether": {"buffers": "sync"}}
 
 

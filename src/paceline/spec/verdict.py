@@ -35,9 +35,13 @@ class Verdict(Frozen):
     ragged: bool = False  # batches have tensors of other shapes for other samples: padded to the longest
     changes: tuple[str, ...] = ()
     changes_by: Literal["calls", "data"] = "data"  # calls: once a forward in training, whatever the samples are
+    moves_weights: bool = False  # forward or loss changes parameters in place (max_norm, clipped weights)
+    bends_gradients: bool = False  # a hook or a function of autograd makes others of them: clipped ones, or their signs
+    seeds: bool = False  # forward or loss seeds a generator of random numbers
     changes_python: bool = False  # something that is no tensor of the model, so no graph would change it
     counts_in_evaluation: bool = False  # numbers in Python move there too, and are put back
     moves_in_evaluation: bool = False  # what is computed moves there too, and nothing can be put back
+    differentiates: bool = False  # the loss takes gradients of its own (of outputs by inputs), in evaluation too
     moves_data: bool = False  # on_step or on_epoch changes what the data set gives
     draws: bool = False  # forward or loss draws random numbers
     data_draws: bool = False  # a Dataset draws some while it makes a sample

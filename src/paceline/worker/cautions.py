@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from paceline.spec.axes.graphs import GRAPHS
 from paceline.spec.axes.schedules import SCHEDULES
 from paceline.spec.verdict import Note
 from paceline.worker.assemble import Parts
@@ -59,6 +60,13 @@ def _evaluation(parts: Parts) -> list[Note]:
 
 def _draws(parts: Parts) -> list[Note]:
     verdict, notes = parts.task.verdict, list[Note]()
+    graph = GRAPHS[parts.spec.graph]
+    if verdict.draws and graph.is_graph and not graph.is_exported and not parts.spec.is_step_graph:
+        text = (
+            f"forward draws random numbers, and graph={parts.spec.graph} graph_of=model draws others than graph=eager: the same in "
+            "distribution, not the same numbers; graph_of=step draws the same"
+        )
+        notes.append(("draws", text))
     if verdict.draws and _num_cuts(parts) > 1:
         text = (
             "forward or loss draws random numbers, and each part of a batch draws its own: the same in distribution as with "

@@ -65,10 +65,11 @@ def _described(asked: dict[str, Any], kept: KeptVerdict | None = None) -> tuple[
     definition = find(asked["task"])
     values = _checked(definition, asked)
     task = definition.build(values, asked["data"])
-    seed_everything(asked["seed"])
-    model = build_outline(task) if asked.get("outline") else task.build_model()
+    # data first, as in the ranks: the model may be made with what it has shown (a vocabulary)
     train, wanted, said = _feed(task, "train", asked["seed"])
     test, wanted_test, said_test = _feed(task, "test", asked["seed"])
+    seed_everything(asked["seed"])
+    model = build_outline(task) if asked.get("outline") else task.build_model()
     defaults = {**wanted, **wanted_test, **definition.defaults}
     if task.own_rate is not None:
         with users_code(f"{task.name}: the rate of its optimizer", task.source):

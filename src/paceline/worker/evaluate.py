@@ -47,9 +47,9 @@ def evaluate(parts: Parts, names: list[str] | None = None) -> Evaluated:
 def set_aside(parts: Parts) -> Callable[[], None]:
     """Before an evaluation in the middle of an epoch. With what comes back every rank goes on with the bits it had: its running
     statistics, which were made one model's, are its own again, and so are parameters that ranks under local SGD had averaged before
-    their time."""
+    their time, or that forward changes in place."""
     before = parts.sharding.state()
-    state = parts.state.set_aside(parameters=parts.spec.sync_every > 1)
+    state = parts.state.set_aside(parameters=parts.spec.sync_every > 1 or parts.task.verdict.moves_weights)
 
     def put_back() -> None:
         state()

@@ -19,6 +19,7 @@ from paceline.worker.tasks.content import UNKNOWN, digest, parts_of, readable, r
 from paceline.worker.tasks.dataset_feed import DatasetFeed
 from paceline.worker.tasks.feed import Feed, MappedFeed, TensorFeed
 from paceline.worker.tasks.stream_feed import StreamFeed
+from paceline.worker.transform.side_effects import Kept
 from paceline.worker.world.collectives import agree, broadcast_json
 from paceline.worker.world.join import World
 from paceline.worker.world.seed import kept, seed_everything
@@ -47,8 +48,14 @@ def look(feed: Feed, *, most: int = _MOST_SAMPLES) -> Look:
     if isinstance(feed, TensorFeed | MappedFeed):
         return Look([[_of_tensor(tensor, mapped=isinstance(feed, MappedFeed)) for tensor in feed.tensors]])
     if isinstance(feed, DatasetFeed):
-        with kept(_HOST), contextlib.suppress(Exception):
-            return Look(_of_dataset(feed, most))
+        counted = Kept(
+            None, None, feed.dataset
+        )  # a Dataset may count what it was asked for, or have a generator of its own
+        try:
+            with kept(_HOST), contextlib.suppress(Exception):
+                return Look(_of_dataset(feed, most))
+        finally:
+            counted.put_back()
     return Look([])
 
 

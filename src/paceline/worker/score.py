@@ -12,6 +12,7 @@ from paceline.worker.measure.tally import Tally
 from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.step.description import StepDescription
 from paceline.worker.step.together import Together
+from paceline.worker.tasks import tree
 from paceline.worker.tasks.feed import Feed, batches
 from paceline.worker.tasks.order import Piece, evaluation_pieces
 from paceline.worker.tasks.task import no_loss
@@ -45,7 +46,7 @@ def score(
     model.eval()
     counts = Kept(model, task) if task.verdict.counts_in_evaluation else None
     asked = [piece if len(piece.ids) else _STAND_IN for piece in pieces]
-    with torch.no_grad(), arithmetic.evaluation():
+    with torch.set_grad_enabled(task.verdict.differentiates), arithmetic.evaluation():
         for piece, batch in zip(pieces, batches(feed, asked), strict=True):
             num = len(piece.ids)
             if not task.evaluates:
@@ -55,6 +56,8 @@ def score(
             loss = None
             if task.loss is not no_loss and (num or together is not None):
                 loss = description.loss(outputs, batch, num, piece.num_global if together is not None else num)
+            if task.verdict.differentiates:  # that is over now, and a graph would hold its tensors
+                outputs, loss = tree.mapped(torch.Tensor.detach, (outputs, loss), opens=False)
             if num:
                 tally.add(description.sums(loss, outputs, batch, num), num)
                 whole.take(piece.ids, outputs, batch)

@@ -45,8 +45,10 @@ def _state_in_parts(spec: Spec, known: Known) -> bool:
 
 
 def _state_in_a_graph(spec: Spec, known: Known) -> bool:
-    graph = GRAPHS[spec.graph]
-    return _verdict(known).changes_python and (spec.is_step_graph or (graph.is_graph and graph.is_exported))
+    graph, verdict = GRAPHS[spec.graph], _verdict(known)
+    if graph.is_graph and verdict.seeds:
+        return True
+    return verdict.changes_python and (spec.is_step_graph or (graph.is_graph and graph.is_exported))
 
 
 def recombine_words(known: Known) -> dict[str, Any]:
@@ -133,6 +135,13 @@ RECOMBINE: tuple[Rule, ...] = (
         _state_in_parts,
         "on={on} accumulate={accumulate}: forward or loss changes what it computes with ({changes}), so parts of a batch "
         "would see other values than the whole; use on=1x1 accumulate=1, or set it in on_step(step, steps)",
+    ),
+    Rule(
+        "gradients-in-one-piece",
+        lambda spec, known: _verdict(known).bends_gradients and _cut(spec),
+        "on={on} accumulate={accumulate}: a hook, or an autograd function of the task, makes gradients that are not proportional to the "
+        "loss (clipped ones, signs), so those of parts of a batch do not add up to those of the whole; use on=1x1 accumulate=1, or "
+        "clip=... for the norm of all gradients",
     ),
     Rule(
         "graph-of-what-stays",

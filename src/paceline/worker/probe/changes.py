@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import torch
 
 from paceline.spec.verdict import Verdict
-from paceline.worker.probe.losses import Look
+from paceline.worker.probe.losses import Look, thinned
+from paceline.worker.probe.samples import GENERATORS, host_states
 from paceline.worker.probe.subject import Places, Subject, copies, differ, put_back
+from paceline.worker.tasks import tree
 from paceline.worker.tasks.by_number import ByNumber
 from paceline.worker.tasks.content import digest
 from paceline.worker.tasks.dataset_feed import DatasetFeed
@@ -22,6 +24,8 @@ from paceline.worker.transform import side_effects
 from paceline.worker.world.seed import seed_everything
 
 _FETCHED = 4  # samples
+NO_GRAPH = "does not require grad"  # what torch says of a gradient that is taken where none is kept
+_BEYOND = 3  # times the weights there are
 Loss = Callable[[Places], Look]
 
 
@@ -39,21 +43,31 @@ def in_training(
     """For the verdict; and the looks it was found by."""
     subject.puts_back = False
     model = subject.model
-    python, buffers = side_effects.numbers_of(model, subject.task), copies(model)
+    python, buffers, weights = side_effects.numbers_of(model, subject.task), copies(model), _weights(model)
     first = loss(whole)
     later = side_effects.numbers_of(model, subject.task)
     numbers = [name for name in {**python, **later} if python.get(name) != later.get(name)]
-    moved = [name for name, buffer in model.named_buffers() if not _same(buffers.get(name), buffer)]
+    moved_weights = [name for name, seen in _weights(model).items() if not _unmoved(weights[name], seen)]
+    moved = [name for name, buffer in model.named_buffers() if not _same(buffers.get(name), buffer)] + moved_weights
+    at_once = loss(parts[0])  # and at once again: what is kept of a batch may be used for one of the same size only
     looks = Looks(first, {places: loss(places) for places in parts}, loss(whole))
-    before, after = first.terms, looks.again.terms
-    computes = any(differ(before[name].value, after[name].value, tolerance) for name in before)
+    pairs = ((first.terms, looks.again.terms), (at_once.terms, looks.parts[parts[0]].terms))
+    computes = any(
+        differ(before[name].value, after[name].value, tolerance)
+        for before, after in pairs
+        if before.keys() == after.keys()
+        for name in before
+    )
     unseen = ["what the loss computes"] if computes and not numbers and not moved else []
-    by_calls = bool(moved) and not numbers and _by_calls(subject, loss, whole, parts)
+    by_calls = bool(moved) and not numbers and _by_calls(subject, loss, whole, parts, weights=bool(moved_weights))
     subject.puts_back = True
+    seeds = _seeds(subject, parts[-1]) if subject.moved_generators else []
     changes = {
-        "changes": (*numbers, *moved, *unseen),
-        "changes_by": "calls" if by_calls else "data",
-        "changes_python": bool(numbers or unseen),
+        "changes": (*numbers, *moved, *unseen, *seeds),
+        "changes_by": "calls" if by_calls and not seeds else "data",
+        "changes_python": bool(numbers or unseen or seeds),
+        "seeds": bool(seeds),
+        "moves_weights": bool(moved_weights),
     }
     return changes, looks
 
@@ -66,7 +80,7 @@ def in_evaluation(
     task, model = subject.task, subject.model
     if not task.evaluates:
         return {}, {}
-    counts = False
+    counts = differentiates = False
 
     def look(outputs: Any, batch: Any) -> tuple[list[torch.Tensor], Any]:
         nonlocal counts
@@ -79,11 +93,20 @@ def in_evaluation(
     seen: dict[Places, Any] = {}
     for places in (whole, parts[0], *parts, whole):  # not as in training: what came last there must not come again
         before = side_effects.numbers_of(model, task)
-        with torch.no_grad():
-            leaves, seen[places] = subject.compute(places, look, training=False)
+        try:
+            with torch.set_grad_enabled(differentiates):
+                leaves, outputs = subject.compute(places, look, training=False)
+        except RuntimeError as error:
+            if differentiates or NO_GRAPH not in str(error):
+                raise
+            differentiates = True
+            with torch.enable_grad():
+                leaves, outputs = subject.compute(places, look, training=False)
+        seen[places] = tree.mapped(torch.Tensor.detach, outputs, opens=False)
         found.append(leaves)
-    moves = differ(found[0], found[-1], tolerance)
-    return {"counts_in_evaluation": counts, "moves_in_evaluation": moves}, {} if counts or moves else seen
+    moves = differ(found[0], found[-1], tolerance) or differ(found[1], found[2], tolerance)
+    flags = {"counts_in_evaluation": counts, "moves_in_evaluation": moves, "differentiates": differentiates}
+    return flags, {} if counts or moves else seen
 
 
 def moves_data(task: Task, feed: Feed, by_number: ByNumber, *, steps: int, epochs: int) -> bool:
@@ -106,18 +129,41 @@ def moves_data(task: Task, feed: Feed, by_number: ByNumber, *, steps: int, epoch
     return first != late and first == again
 
 
-def _by_calls(subject: Subject, loss: Loss, whole: Places, parts: Sequence[Places]) -> bool:
-    """Whether buffers move alike whatever the samples are, and only in training: a power iteration, say."""
+def _by_calls(subject: Subject, loss: Loss, whole: Places, parts: Sequence[Places], *, weights: bool) -> bool:
+    """Whether buffers, and `weights`, move alike whatever the samples are, and only in training: a power iteration, say."""
     model, ends = subject.model, list[dict[str, torch.Tensor]]()
-    before = copies(model)
+    before = copies(model, weights=weights)
+    if weights:  # those that forward holds within bounds are there by now: others show what it does
+        held = dict(model.named_parameters())
+        before = {name: _BEYOND * tensor if name in held else tensor for name, tensor in before.items()}
     for places in parts:
         put_back(model, before)
         loss(places)
-        ends.append(copies(model))
+        ends.append(copies(model, weights=weights))
     if subject.task.evaluates:
         subject.outputs(whole, training=False)
-    kept = copies(model)
-    return all(_same(ends[0][name], ends[1][name]) and _same(kept[name], ends[1][name]) for name in before)
+    kept = copies(model, weights=weights)
+    return all(_same(ends[0][name], ends[-1][name]) and _same(kept[name], ends[-1][name]) for name in before)
+
+
+def _seeds(subject: Subject, places: Places) -> list[str]:
+    """The generators that forward seeds itself: they are in the same state after it, whatever they were in before."""
+    if subject.task.step is not None:
+        return []
+    ends: list[tuple[bytes, ...]] = []
+    for seed in (1, 2):
+        subject.outputs(places, training=True, seed=seed)
+        ends.append(host_states())
+    return [f"the seed of {name}" for name, one, other in zip(GENERATORS, *ends, strict=True) if one == other]
+
+
+def _weights(model: torch.nn.Module) -> dict[str, tuple[int, torch.Tensor]]:
+    """How often each parameter was changed in place, and some of its numbers: what goes around autograd is not counted."""
+    return {name: (weight._version, thinned(weight.detach()).clone()) for name, weight in model.named_parameters()}
+
+
+def _unmoved(one: tuple[int, torch.Tensor], other: tuple[int, torch.Tensor]) -> bool:
+    return one[0] == other[0] and torch.equal(one[1], other[1])
 
 
 def _same(one: torch.Tensor | None, other: torch.Tensor) -> bool:

@@ -10,7 +10,7 @@ from paceline.worker.probe.subject import Places
 
 _BUDGET_S = 1.0
 # What is computed of each sample, in passes forward: a backward pass is two.
-_WHOLE_PASSES, _LEAN_PASSES = 30, 7
+_WHOLE_PASSES, _LEAN_PASSES = 34, 8
 _DOUBLE = 2  # what double precision costs at least, over single
 _LEAST = 3  # one and two: a mean of means over equal parts would be right by chance
 _TRIES, _TRYING_S = 3, 0.1

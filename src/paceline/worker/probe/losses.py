@@ -12,6 +12,7 @@ from paceline.base.errors import RunFailed
 from paceline.spec.verdict import LossKind, Verdict
 from paceline.worker.probe.bends import bends
 from paceline.worker.probe.criteria import Criteria
+from paceline.worker.probe.gradients import hooked
 from paceline.worker.probe.outputs import cut, has_number, reached
 from paceline.worker.probe.recombine import Seen, Vectors, adds_up, kind, rounding
 from paceline.worker.probe.subject import Places, Subject
@@ -116,10 +117,10 @@ def _number(value: Any) -> torch.Tensor:
 def _gradient(value: torch.Tensor, parameters: Sequence[torch.nn.Parameter]) -> torch.Tensor:
     gradients = torch.autograd.grad(value, list(parameters), retain_graph=True, allow_unused=True)
     pieces = [
-        (torch.zeros_like(parameter) if gradient is None else gradient).to_dense().detach().double().reshape(-1)
+        (torch.zeros_like(parameter) if gradient is None else hooked(parameter, gradient))
         for gradient, parameter in zip(gradients, parameters, strict=True)
     ]
-    return torch.cat([thinned(piece) for piece in pieces])
+    return torch.cat([thinned(piece.to_dense().detach().double().reshape(-1)) for piece in pieces])
 
 
 def thinned(tensor: torch.Tensor) -> torch.Tensor:
@@ -179,6 +180,40 @@ def refuse_without_gradient(terms: Terms, parts: Sequence[Terms], tolerance: flo
                 "return it from score(outputs, batch)",
                 kind="task",
             )
+
+
+def refuse_sums_among_terms(seen: Sequence[Terms], tolerance: float) -> None:
+    """A term that is made of others, as people log a total beside its parts: their sum would count the parts twice."""
+    names = list(seen[0])
+    if len(names) < 2 or any(term.count is not None for terms in seen for term in terms.values()):
+        return
+    width = max(sum(map(torch.numel, term.value)) for terms in seen for term in terms.values())
+    rows = torch.stack([torch.cat([_padded(terms[name], width) for terms in seen]) for name in names])
+    if rows.shape[1] < 2 * len(names) or not bool(torch.isfinite(rows).all()):
+        return
+    for index, name in enumerate(names):
+        others = [place for place in range(len(names)) if place != index and bool(rows[place].any())]
+        size = float(rows[index].norm())
+        if not others or not size:
+            continue
+        factors = torch.linalg.lstsq(rows[others].T, rows[index, :, None], driver="gelsd").solution[:, 0]
+        made_of = [
+            names[place]
+            for place, factor in zip(others, factors, strict=True)
+            if float(factor.abs() * rows[place].norm()) > 1e-6 * size
+        ]
+        left = float((rows[others].T @ factors - rows[index]).norm())
+        if left <= tolerance * size and (len(made_of) > 1 or float((factors.abs().max() - 1).abs()) <= tolerance):
+            raise RunFailed(
+                f"the loss term {name!r} is made of the others ({', '.join(made_of)}), and the sum of all terms is minimised, so these "
+                f"would count twice: leave {name!r} out",
+                kind="task",
+            )
+
+
+def _padded(term: Term, width: int) -> torch.Tensor:
+    numbers = torch.cat([vector.reshape(-1) for vector in term.value])
+    return torch.nn.functional.pad(numbers, (0, width - len(numbers)))
 
 
 def _what(name: str) -> str:

@@ -17,6 +17,7 @@ from paceline.spec.verdict import LossKind, ModelKind, Verdict
 from paceline.worker.probe.changes import in_evaluation, in_training, moves_data
 from paceline.worker.probe.criteria import Criteria
 from paceline.worker.probe.effort import Effort, affordable, in_single
+from paceline.worker.probe.gradients import bends_gradients, has_hooks
 from paceline.worker.probe.losses import (
     SAID,
     Look,
@@ -25,10 +26,12 @@ from paceline.worker.probe.losses import (
     ignores,
     look,
     not_as_said,
+    refuse_sums_among_terms,
     refuse_without_gradient,
     term_kind,
 )
 from paceline.worker.probe.outputs import has_number
+from paceline.worker.probe.recombine import ENOUGH, uneven
 from paceline.worker.probe.samples import MOST, Samples
 from paceline.worker.probe.scores import score_kinds, uses_inputs
 from paceline.worker.probe.steps import OwnSteps
@@ -39,13 +42,14 @@ from paceline.worker.tasks.feed import Feed
 from paceline.worker.tasks.forms import LOSS
 from paceline.worker.tasks.named_batch import loss_within
 from paceline.worker.tasks.task import ONE_VALUE, Task, no_score, sentence
-from paceline.worker.tasks.usual import doubt, usual_loss, usual_score
+from paceline.worker.tasks.usual import doubt, several_inputs, usual_forward, usual_loss, usual_score
 from paceline.worker.transform import precision
 from paceline.worker.world.seed import seed_everything
 
 # fp64 shows a difference that fp32 hides in its rounding; fp32 is for models that insist on it.
 _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4}
 _AMOUNT = 0.5  # by which weights are disturbed
+_FEW = 3  # samples, for what one pass shows
 _STEPS, _EPOCHS = 1000, 10  # of a run, for `on_step` and `on_epoch`
 _HOST = torch.device("cpu")
 
@@ -70,6 +74,12 @@ def probe(task: Task, feed: Feed, model: torch.nn.Module | None = None, *, coupl
         except Exception as error:
             first = first or error
     assert first is not None
+    if isinstance(first, TypeError) and task.forward is usual_forward and (parts := several_inputs(samples.batch([0]))):
+        raise RunFailed(
+            f"the batch has {parts + 1} parts, and without a forward of the task the model is given all but the last: {sentence(first)}; "
+            "define forward(model, batch)",
+            kind="task",
+        ) from first
     return Verdict(loss="coupled" if couples else "mean", score_kind="whole", unknown=sentence(first)[:200])
 
 
@@ -123,9 +133,7 @@ class _Probe:
 
     def _takes(self, effort: Effort) -> None:
         num = effort.num
-        self.whole = range(num)
-        # uneven: a mean of means over equal parts would be right by chance
-        self.parts = [range(max(1, num // 3)), range(max(1, num // 3), num)]
+        self.whole, self.parts = range(num), uneven(num)
         if effort.lean:
             self.lean = num
             self.subject.disturb(_AMOUNT)
@@ -153,6 +161,7 @@ class _Probe:
         pairs = buffers == "batchnorm" and self._needs_two()
         usual = task.loss is usual_loss and loss_within(outputs[0]) is None
         terms = {} if usual else self._terms(checks=buffers != "together")
+        bends = self.own_steps is None and self._bends_gradients()
         kinds = {"coupled"} if couples else {*terms.values()} or {"ratio"}
         if self.own_steps is not None:  # what is reduced is gradients, all in one way
             kinds, terms = kinds if len(kinds) == 1 else {"coupled"}, {}
@@ -165,7 +174,8 @@ class _Probe:
         return Verdict(
             loss=loss, terms=terms if len(terms) > 1 else {}, scores=scores, buffers=buffers,
             uses_inputs=whole and uses_inputs(subject, self.whole), together_in_evaluation=alone == "together",
-            rows=rows, ragged=loss == "coupled" and subject.samples.ragged, needs_two=pairs, moves_data=self.moves_data, **changes,
+            rows=rows, ragged=loss == "coupled" and subject.samples.ragged, needs_two=pairs, moves_data=self.moves_data,
+            bends_gradients=bends, **changes,
             draws=subject.drew, data_draws=subject.samples.drew, samples=len(self.whole),
             precision=str(self.dtype).removeprefix("torch.float"), notes=() if guessed is None else (("guessed", guessed),),
         )  # fmt: skip
@@ -233,11 +243,39 @@ class _Probe:
             return self._terms(checks=checks)
         if self.own_steps is None:
             refuse_without_gradient(*seen[-1], self.tolerance)
+            refuse_sums_among_terms([whole for whole, _ in seen], self.tolerance)
         nums = [len(places) for places in self.parts]
         # means over samples that are weighed or left out are no means over samples, whatever these samples show
         uneven = self.criteria.weighs or ignores(self.criteria, getattr(self.feed, "tensors", ()))
         said = {} if checks else {name: term.said for name, term in seen[0][0].items() if term.said in SAID}
-        return {name: said.get(name) or self._kind(name, seen, nums, uneven=uneven) for name in seen[0][0]}  # pyright: ignore[reportReturnType]
+        kinds: dict[str, Any] = {
+            name: said.get(name) or self._kind(name, seen, nums, uneven=uneven) for name in seen[0][0]
+        }
+        return self._of_few(kinds, seen[-1][0])
+
+    def _bends_gradients(self) -> bool:
+        """Where passes take long, only of a model that has hooks."""
+        few = self.whole[:_FEW]
+        return (self.lean is None or has_hooks(self.subject.model)) and bends_gradients(
+            self.subject, few, self.tolerance
+        )
+
+    def _of_few(self, kinds: dict[str, Any], whole: Terms) -> dict[str, LossKind]:
+        """The same with a very small part: a loss may treat few samples in another way. One that cannot be computed of so few says so
+        in the run."""
+        few, num = self.whole[:_FEW], len(self.whole)
+        if self.lean is not None or self.own_steps is not None or num < ENOUGH:
+            return kinds
+        try:
+            parts = [self._loss(places).terms for places in (few, self.whole[_FEW:])]
+        except RunFailed:
+            raise
+        except Exception:
+            return kinds
+        bare = [name for name, kind in kinds.items() if kind in ("mean", "total") and whole[name].said is None]
+        seen, nums = [(whole, parts)], [_FEW, num - _FEW]
+        others = [name for name in bare if self._kind(name, seen, nums, uneven=False) != kinds[name]]
+        return {name: "coupled" if name in others else kind for name, kind in kinds.items()}
 
     def _kind(self, name: str, seen: Sequence[tuple[Terms, list[Terms]]], nums: list[int], *, uneven: bool) -> LossKind:
         terms = [(whole[name], [part[name] for part in parts]) for whole, parts in seen]

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 
 # What a task rounds to by itself (`logits.float()`), in a probe that computes in double precision.
 _ROUNDED = {torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 1e-2}
+ENOUGH = 16  # samples, for three parts
 Vectors = tuple[torch.Tensor, ...]  # a value, and its gradient where there is one; each is compared by itself
+
+
+def uneven(num: int) -> list[range]:
+    """Parts of so many samples. A mean of means over equal parts would be right by chance; and so would be, over parts of even sizes
+    alone, a loss that pairs samples or takes half of them."""
+    first, second = (num // 4 - 1, num * 3 // 10) if num >= ENOUGH else (max(1, num // 3), 0)
+    ends = (0, first, first + second, num)
+    return [range(start, stop) for start, stop in pairwise(ends) if stop > start]
 
 
 def rounding(values: Iterable[Any]) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from paceline.worker.tasks.augmented import augmented
-from paceline.worker.tasks.content import parts_of
+from paceline.worker.tasks.content import parts_of, readable
 from paceline.worker.tasks.dataset_feed import DatasetFeed
 from paceline.worker.tasks.feed import Feed, TensorFeed, in_form
 from paceline.worker.tasks.order import Piece, sample_keys
@@ -24,7 +24,9 @@ from paceline.worker.world.seed import random_states
 MOST = 48
 _MOST_CLASSES = 24
 _MOST_ALONE = 8
+_MOST_SEARCHED = 1 << 22  # numbers of a part, for its extremes
 _HOST = torch.device("cpu")
+GENERATORS = ("torch", "python", "numpy")
 
 
 class Samples:
@@ -64,7 +66,8 @@ class Samples:
         }
         return len(seen) > 1
 
-    def batch(self, places: Sequence[int]) -> Any:
+    def batch(self, places: Sequence[int], *, training: bool = False) -> Any:
+        """`training`: as `augment` makes it."""
         ids = self._ids[list(places)]
         if self._samples is not None:
             assert isinstance(self._feed, DatasetFeed | StreamFeed)
@@ -72,7 +75,7 @@ class Samples:
         else:
             batch = self._feed.walk([Piece(ids, len(ids))]).take(0)
         batch = self._cast(batch)
-        if self._task.augment is None:
+        if self._task.augment is None or not training:
             return batch
         return augmented(self._task, batch, torch.from_numpy(sample_keys(ids, seed=0, epoch=0)))
 
@@ -80,7 +83,7 @@ class Samples:
 def host_states() -> tuple[bytes, ...]:
     """Of the global generators: another one after somebody has drawn from one of them."""
     tensors, _ = random_states(_HOST)
-    return tuple(tensors[name].numpy().tobytes() for name in ("torch", "python", "numpy"))
+    return tuple(tensors[name].numpy().tobytes() for name in GENERATORS)
 
 
 def _as_is(batch: Any) -> Any:
@@ -88,15 +91,37 @@ def _as_is(batch: Any) -> Any:
 
 
 def _chosen(feed: Feed, most: int) -> np.ndarray[Any, Any]:
-    """A sample of every class, as far as they are known, and others from all over the data."""
+    """A sample of every class, as far as they are known, those with the most extreme numbers, and others from all over the data."""
     most = min(most, feed.num)
     spread = np.linspace(0, feed.num - 1, num=most, dtype=np.int64)
-    target = targets_of(in_form(feed.tensors, feed.form)) if isinstance(feed, TensorFeed) else None
-    if not isinstance(target, torch.Tensor) or target.is_floating_point() or target.is_complex() or target.dim() != 1:
+    if not isinstance(feed, TensorFeed):
         return spread
-    _, first = np.unique(target.numpy(), return_index=True)
-    rare = first[: min(_MOST_CLASSES, most // 2)].astype(np.int64)
-    others = [index for index in spread if index not in set(rare.tolist())]
+    target = targets_of(in_form(feed.tensors, feed.form))
+    classes = _classes(target, most // 2) if isinstance(target, torch.Tensor) else []
+    first = list(dict.fromkeys([*classes, *_extremes(feed.tensors)]))[: most * 3 // 4]
+    others = [index for index in spread.tolist() if index not in set(first)]
     # mixed, so that each part has classes of its own and common ones
-    both = np.array([*rare, *others][:most], dtype=np.int64)
+    both = np.array([*first, *others][:most], dtype=np.int64)
     return np.random.Generator(np.random.PCG64(0)).permutation(both)
+
+
+def _classes(target: torch.Tensor, most: int) -> list[int]:
+    if target.is_floating_point() or target.is_complex() or target.dim() != 1:
+        return []
+    _, first = np.unique(target.numpy(), return_index=True)
+    return first[: min(_MOST_CLASSES, most)].tolist()
+
+
+def _extremes(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """The samples with the smallest and the largest numbers, the most zeros and the fewest, and one with a missing value: a mask, a weight
+    or a padding that only a few samples have. Of parts that are searched at once: images are not."""
+    found: list[int] = []
+    for tensor in tensors:
+        if not tensor.dim() or not 0 < tensor.numel() <= _MOST_SEARCHED or tensor.is_complex() or not readable(tensor):
+            continue
+        rows = tensor.detach().reshape(len(tensor), -1).double()
+        if (lacking := (~rows.isfinite()).any(dim=1)).any():
+            found.append(int(lacking.to(torch.uint8).argmax()))
+        for figure in (rows.nan_to_num().sum(dim=1), (rows == 0).sum(dim=1)):
+            found += [int(figure.argmin()), int(figure.argmax())]
+    return found

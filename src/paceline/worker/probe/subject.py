@@ -15,17 +15,17 @@ from paceline.worker.tasks.tree import leaves_of
 from paceline.worker.transform import side_effects
 from paceline.worker.world.seed import seed_everything
 
-_SEED = 1
+_SEED = 0x5EED1  # one that nobody chooses
 Places = Sequence[int]
 
 
 class Subject:
-    """`drew`: whether anything random was asked for so far. `puts_back`: numbers in Python and buffers are as before after each
-    look, so that all looks are at the same model."""
+    """`drew`: whether anything random was asked for so far. `moved_generators`: of Python, NumPy or torch. `puts_back`: numbers in Python
+    and buffers are as before after each look, so that all looks are at the same model."""
 
     def __init__(self, task: Task, model: torch.nn.Module, samples: Samples) -> None:
         self.task, self.model, self.samples = task, model, samples
-        self.drew, self.puts_back = False, True
+        self.drew, self.puts_back, self.moved_generators = False, True, False
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -39,6 +39,7 @@ class Subject:
         training: bool,
         hold: bool = True,
         forward: bool = True,
+        seed: int = _SEED,
     ) -> Any:
         """`what(outputs, batch)` for these samples, with the same random numbers each time. `hold`: BatchNorm normalises
         with its running statistics, as in evaluation. `forward`: False where a step computes the outputs itself, from noise alone
@@ -47,21 +48,22 @@ class Subject:
         for module in self.model.modules():
             if hold and isinstance(module, _BatchNorm):
                 module.eval()
-        batch = self.samples.batch(places)
-        seed_everything(_SEED)
+        seed_everything(seed)
         before = host_states()
+        batch = self.samples.batch(places, training=training)
         counts, buffers = side_effects.Kept(self.model, self.task), copies(self.model)
         with Still(() if forward else places) as still:
             found = what(self.task.forward(self.model, batch) if forward else None, batch)
         if self.puts_back:
             counts.put_back()
             put_back(self.model, buffers)
-        self.drew |= still.drew or host_states() != before
+        self.moved_generators |= host_states() != before
+        self.drew |= still.drew or self.moved_generators
         return found
 
-    def outputs(self, places: Places, *, training: bool, hold: bool = True) -> Any:
+    def outputs(self, places: Places, *, training: bool, hold: bool = True, seed: int = _SEED) -> Any:
         with torch.no_grad():
-            return self.compute(places, lambda outputs, batch: outputs, training=training, hold=hold)
+            return self.compute(places, lambda outputs, batch: outputs, training=training, hold=hold, seed=seed)
 
     def disturb(self, amount: float) -> None:
         """Other weights: zeros and equal numbers, which many models begin with, hide what a loss or a score does."""
@@ -73,16 +75,18 @@ class Subject:
                 parameter.add_(noise * (amount * size))
 
 
-def copies(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+def copies(model: torch.nn.Module, *, weights: bool = False) -> dict[str, torch.Tensor]:
+    """Of its buffers, and of its parameters too with `weights`."""
+    held = [*model.named_buffers(), *(model.named_parameters() if weights else ())]
+    return {name: tensor.detach().clone() for name, tensor in held}
 
 
 def put_back(model: torch.nn.Module, before: dict[str, torch.Tensor]) -> None:
     """Buffers that were made since stay."""
     with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            if name in before and before[name].shape == buffer.shape:
-                buffer.copy_(before[name])
+        for name, tensor in (*model.named_buffers(), *model.named_parameters()):
+            if name in before and before[name].shape == tensor.shape:
+                tensor.copy_(before[name])
 
 
 def rows_of(outputs: Any, start: int, stop: int, num: int) -> list[torch.Tensor] | None:

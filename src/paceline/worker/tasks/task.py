@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from paceline.base.compiler_error import cause, of_compiler
 from paceline.base.errors import PacelineError, RunFailed
@@ -71,6 +72,12 @@ class Task:
             raise RunFailed(f"{self.name}: model() returned a {kind}, not a torch.nn.Module", kind="task")
         if self.loss_module is not None:
             attach(model, self.loss_module, self.name)
+        if lazy := [name for name, parameter in model.named_parameters() if is_lazy(parameter)]:
+            raise RunFailed(
+                f"{self.name}: model() returned parameters without a shape ({', '.join(lazy[:3])}), which a lazy module gets in its first "
+                "forward pass: make that pass in model(), on a few zeros, before it returns the model",
+                kind="task",
+            )
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise RunFailed(f"{self.name}: model() has no trainable parameter", kind="task")
         if any(parameter.is_complex() for parameter in model.parameters()):

@@ -31,6 +31,11 @@ def usual_forward(model: torch.nn.Module, batch: Any) -> Any:
     return model(inputs)
 
 
+def several_inputs(batch: Any) -> int:
+    """How many parts of a batch a model is given one by one; 0 for one, or by their names."""
+    return len(batch) - 1 if isinstance(batch, tuple | list) and len(batch) > 2 else 0
+
+
 def usual_loss(outputs: Any, batch: Any) -> Any:
     """Cross entropy for integer targets, mean squared error for floating ones; as (sum, count), so that N ranks divide right. A model's
     own loss is taken as it is: one number, of which the probe finds out what it is."""

@@ -52,16 +52,17 @@ def numbers_of(module: torch.nn.Module, task: Any) -> dict[str, Any]:
 
 
 class Kept:
-    """Those numbers as they stand now, to be put back after what must not move them: an evaluation."""
+    """Those numbers as they stand now, to be put back after what must not move them: an evaluation, a look at a Dataset."""
 
-    def __init__(self, module: torch.nn.Module, task: Any) -> None:
-        self._module, self._task = module, task
-        self._were = [(place, _state(place.value)) for place in _places(module, task)]
+    def __init__(self, module: torch.nn.Module | None, task: Any = None, *others: Any) -> None:
+        self._of = module, task, *others
+        every = list(_everything(*self._of))
+        self._names = {place.name for place in every}
+        self._were = [(place, _state(place.value)) for place in every if _text(place.value) is not None]
 
     def put_back(self) -> None:
-        were = {place.name for place, _ in self._were}
-        for place in list(_places(self._module, self._task)):
-            if place.name not in were:
+        for place in list(_places(*self._of)):
+            if place.name not in self._names:  # it was made since
                 place.remove()
         for place, state in self._were:
             _set_state(place.value, state)
@@ -69,7 +70,7 @@ class Kept:
 
 
 class _Place(NamedTuple):
-    """Where a number is: under `key` of a container, or in an attribute of an object or class."""
+    """Where a value is: under `key` of a container, or in an attribute of an object or class."""
 
     name: str
     holder: Any
@@ -89,15 +90,22 @@ class _Place(NamedTuple):
             delattr(self.holder, self.key)
 
 
-def _places(module: torch.nn.Module, task: Any) -> Iterator[_Place]:
+def _places(module: torch.nn.Module | None, task: Any, *others: Any) -> Iterator[_Place]:
+    return (place for place in _everything(module, task, *others) if _text(place.value) is not None)
+
+
+def _everything(module: torch.nn.Module | None, task: Any, *others: Any) -> Iterator[_Place]:
+    """Numbers and everything else: what holds a tensor now may hold a number later."""
     seen: set[int] = set()
-    for name, part in module.named_modules():
+    for name, part in module.named_modules() if module is not None else ():
         yield from _inside(part, name, seen)
+    for other in others:
+        yield from _inside(other, type(other).__name__, seen)
     for function in _functions(task):
         owner = getattr(function, "__self__", None)
         if owner is not None and not isinstance(owner, torch.nn.Module):
             yield from _inside(owner, "the task", seen)
-            yield from _inside(type(owner), "the task", seen)
+            yield from _inside(type(owner), "the task's class", seen)  # an instance's own value may hide it
         if (own := getattr(getattr(function, "__func__", function), "__globals__", None)) is not None:
             yield from _inside(own, "the task's file", seen)
 
@@ -119,11 +127,10 @@ def _inside(holder: Any, where: str, seen: set[int], depth: int = _DEEPEST) -> I
         if str(key).startswith("__") or (key in _TORCHS and isinstance(holder, torch.nn.Module)):
             continue
         name = ".".join(filter(None, (where, str(key))))
-        if _text(value) is not None:
-            # a tuple cannot be put back in part: what holds it is given it whole
-            if not isinstance(holder, tuple):
-                yield _Place(name, holder, key, value)
-        elif depth and _is_open(value):
+        # a tuple cannot be put back in part: what holds it is given it whole
+        if not isinstance(holder, tuple):
+            yield _Place(name, holder, key, value)
+        if depth and _text(value) is None and _is_open(value):
             yield from _inside(value, name, seen, depth - 1)
 
 
