@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from paceline.base.errors import BadInput
+from paceline.base.errors import BadInput, RunFailed
 from paceline.base.files import read_json
 from paceline.records.layout import RunDir
 from paceline.records.record import Record, load
@@ -20,6 +20,7 @@ from paceline.worker.score import score_all
 from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.shared_data import load_split
 from paceline.worker.tasks.load import load_task
+from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform.precision import Arithmetic, dtype, entrance
 from paceline.worker.world.seed import kept, seed_everything
 
@@ -70,11 +71,24 @@ def load_trained(
     with kept(torch.device("cpu")):
         seed_everything(spec.seed)
         task = load_task(spec.task, spec.params, spec.data, spec.probe)
-        seed_everything(spec.seed)
-        model = task.build_model().to(dtype(spec))
+        model = _built(task, spec.seed).to(dtype(spec))
     restore(model, file)
     place = torch.device(device)
     return Trained(spec, TaskModule(model.to(place).eval(), task, entrance(spec, place)), place, changed_source)
+
+
+def _built(task: Task, seed: int) -> torch.nn.Module:
+    """A model may be made with what the data has shown, which is loaded only if the model asks for it."""
+    seed_everything(seed)
+    try:
+        return task.build_model()
+    except RunFailed:
+        for load_data in (task.train_data, task.test_data):
+            seed_everything(seed)
+            with users_code(f"{task.name}: its data, which model() needs", task.source):
+                load_data()
+        seed_everything(seed)
+        return task.build_model()
 
 
 def _best(record: Record, weights: str) -> Path:

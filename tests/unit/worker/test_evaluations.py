@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from made_step import WORLD
 from paceline.records.events import Epoch, Event
 from paceline.spec.steps import num_evaluations
+from paceline.spec.verdict import Verdict
 from paceline.worker.loop import train
 from paceline.worker.progress import Progress
 from paceline.worker.step.state import Snapshot
@@ -51,6 +53,18 @@ def restless() -> Task:
     )
 
 
+def bounded() -> Task:
+    """Its forward holds the weights within bounds that move with the batch, in evaluation as well."""
+
+    def forward(model: torch.nn.Module, batch: Any) -> Any:
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.clamp_(-0.1 - 0.01 * float(batch[0].abs().mean()), 0.1)
+        return model(batch[0])
+
+    return replace(task(), forward=forward, verdict=Verdict(moves_weights=True))
+
+
 def trained(own: Task, **asked: Any) -> tuple[Snapshot, list[Epoch]]:
     parts = assembled(spec_of(**asked), WORLD, own)
     events: list[Event] = []
@@ -59,7 +73,7 @@ def trained(own: Task, **asked: Any) -> tuple[Snapshot, list[Epoch]]:
     return parts.state.copy_out(), [event for event in events if isinstance(event, Epoch)]
 
 
-@pytest.mark.parametrize("own", [task, restless])
+@pytest.mark.parametrize("own", [task, restless, bounded])
 @pytest.mark.parametrize("asked", [{}, {"accumulate": 2}, {"shuffle": False, "steps": 10, "epochs": None}])
 def test_training_ends_with_the_same_bits(own: Any, asked: dict[str, Any]) -> None:
     asked = {**IN_STEPS, **asked}

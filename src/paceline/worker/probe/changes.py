@@ -38,17 +38,19 @@ class Looks(NamedTuple):
 
 
 def in_training(
-    subject: Subject, loss: Loss, whole: Places, parts: Sequence[Places], tolerance: float
+    subject: Subject, loss: Loss, whole: Places, parts: Sequence[Places], tolerance: float, *, moved: Sequence[str] = ()
 ) -> tuple[dict[str, Any], Looks]:
-    """For the verdict; and the looks it was found by."""
+    """For the verdict; and the looks it was found by. `moved`: weights that are known to be changed by forward."""
     subject.puts_back = False
     model = subject.model
     python, buffers, weights = side_effects.numbers_of(model, subject.task), copies(model), _weights(model)
     first = loss(whole)
     later = side_effects.numbers_of(model, subject.task)
     numbers = [name for name in {**python, **later} if python.get(name) != later.get(name)]
-    moved_weights = [name for name, seen in _weights(model).items() if not _unmoved(weights[name], seen)]
-    moved = [name for name, buffer in model.named_buffers() if not _same(buffers.get(name), buffer)] + moved_weights
+    later_weights = _weights(model)
+    moved_weights = [name for name in weights if name in moved or weights[name] != later_weights[name]]
+    moved_buffers = [name for name, buffer in model.named_buffers() if not _same(buffers.get(name), buffer)]
+    moves = [*moved_buffers, *moved_weights]
     at_once = loss(parts[0])  # and at once again: what is kept of a batch may be used for one of the same size only
     looks = Looks(first, {places: loss(places) for places in parts}, loss(whole))
     pairs = ((first.terms, looks.again.terms), (at_once.terms, looks.parts[parts[0]].terms))
@@ -58,12 +60,12 @@ def in_training(
         if before.keys() == after.keys()
         for name in before
     )
-    unseen = ["what the loss computes"] if computes and not numbers and not moved else []
-    by_calls = bool(moved) and not numbers and _by_calls(subject, loss, whole, parts, weights=bool(moved_weights))
+    unseen = ["what the loss computes"] if computes and not numbers and not moves else []
+    by_calls = bool(moves) and not numbers and _by_calls(subject, loss, whole, parts, weights=bool(moved_weights))
     subject.puts_back = True
     seeds = _seeds(subject, parts[-1]) if subject.moved_generators else []
     changes = {
-        "changes": (*numbers, *moved, *unseen, *seeds),
+        "changes": (*numbers, *moves, *unseen, *seeds),
         "changes_by": "calls" if by_calls and not seeds else "data",
         "changes_python": bool(numbers or unseen or seeds),
         "seeds": bool(seeds),
@@ -157,13 +159,24 @@ def _seeds(subject: Subject, places: Places) -> list[str]:
     return [f"the seed of {name}" for name, one, other in zip(GENERATORS, *ends, strict=True) if one == other]
 
 
-def _weights(model: torch.nn.Module) -> dict[str, tuple[int, torch.Tensor]]:
-    """How often each parameter was changed in place, and some of its numbers: what goes around autograd is not counted."""
-    return {name: (weight._version, thinned(weight.detach()).clone()) for name, weight in model.named_parameters()}
+def _weights(model: torch.nn.Module) -> dict[str, int]:
+    """How often each parameter was changed in place. What goes around autograd (`weight.data`) is not counted."""
+    return {name: weight._version for name, weight in model.named_parameters()}
 
 
-def _unmoved(one: tuple[int, torch.Tensor], other: tuple[int, torch.Tensor]) -> bool:
-    return one[0] == other[0] and torch.equal(one[1], other[1])
+def weight_numbers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Some of each parameter's."""
+    return {name: thinned(weight.detach()).to(torch.float64, copy=True) for name, weight in model.named_parameters()}
+
+
+def moved_numbers(before: dict[str, torch.Tensor], model: torch.nn.Module) -> list[str]:
+    """The parameters whose numbers are others now, but for their format."""
+    after = weight_numbers(model)
+    return [
+        name
+        for name in before
+        if name in after and not torch.allclose(before[name], after[name], 1e-5, 1e-7, equal_nan=True)
+    ]
 
 
 def _same(one: torch.Tensor | None, other: torch.Tensor) -> bool:

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.base.errors import RunFailed
 from paceline.spec.verdict import LossKind, ModelKind, Verdict
-from paceline.worker.probe.changes import in_evaluation, in_training, moves_data
+from paceline.worker.probe.changes import in_evaluation, in_training, moved_numbers, moves_data, weight_numbers
 from paceline.worker.probe.criteria import Criteria
 from paceline.worker.probe.effort import Effort, affordable, in_single
 from paceline.worker.probe.gradients import bends_gradients, has_hooks
@@ -58,6 +58,7 @@ def probe(task: Task, feed: Feed, model: torch.nn.Module | None = None, *, coupl
     """`model`: where there is one already; it is left in any state. `couples`: the task says that its loss couples the
     samples of a batch."""
     first: Exception | None = None
+    numbers = {} if model is None else weight_numbers(model)
     samples = Samples(feed, task, most=MOST)
     single = None if task.step is not None or model is None else _in_single(task, samples, model)
     for dtype, tolerance in _TOLERANCES.items():
@@ -66,9 +67,13 @@ def probe(task: Task, feed: Feed, model: torch.nn.Module | None = None, *, coupl
         seed_everything(seed)
         try:
             with _default(dtype):
-                subject = model if model is not None and first is None else task.build_model()
-                probed = _Probe(task, feed, samples, subject.to(dtype), dtype, tolerance)
-                return probed.verdict(single or probed.effort(), couples=couples)
+                if model is None or first is not None:
+                    model = task.build_model()
+                    numbers = weight_numbers(model)
+                probed = _Probe(task, feed, samples, model.to(dtype), dtype, tolerance)
+                effort = single or probed.effort()
+                probed.moved = moved_numbers(numbers, model)
+                return probed.verdict(effort, couples=couples)
         except RunFailed:
             raise
         except Exception as error:
@@ -122,6 +127,7 @@ class _Probe:
         self.own_steps = OwnSteps(task, self.subject) if task.step is not None else None
         self.whole: Places = range(0)
         self.parts: Sequence[Places] = ()
+        self.moved: list[str] = []  # weights that forward has changed before anything was looked at
         self.lean: int | None = None  # of how many samples gradients are looked at at the outputs
         self._evaluated: dict[Places, Any] = {}  # outputs in evaluation, where nothing moves there
         self._looks: dict[Places, Look] | None = None  # what was computed already, of weights that stay
@@ -220,7 +226,7 @@ class _Probe:
         return False
 
     def _changes(self) -> dict[str, Any]:
-        found, looks = in_training(self.subject, self._loss, self.whole, self.parts, self.tolerance)
+        found, looks = in_training(self.subject, self._loss, self.whole, self.parts, self.tolerance, moved=self.moved)
         if self.own_steps is None:
             refuse_strangers(self.subject, looks.first.reached, looks.again.reached)
         if self.lean is not None:

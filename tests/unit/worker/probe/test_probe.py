@@ -8,6 +8,7 @@ import pytest
 
 from paceline.spec.verdict import Verdict
 from paceline.worker.probe.probe import probe
+from paceline.worker.probe.recombine import ENOUGH, uneven
 from paceline.worker.tasks.given import make_feed
 from paceline.worker.tasks.load import load_task
 
@@ -172,3 +173,78 @@ def test_what_a_task_rounds_by_itself_is_a_mean_all_the_same(tmp_path: Path, to:
     found = look(tmp_path, ROUNDED.format(format=to))
     assert found.loss == "mean"
     assert found.scores == {"mean": "mean", "f1": "whole"}
+
+
+def test_parts_of_a_batch_are_uneven_and_of_odd_sizes_too() -> None:
+    for num in range(2, 50):
+        parts = uneven(num)
+        sizes = [len(part) for part in parts]
+        assert [place for part in parts for place in part] == list(range(num))
+        assert len(sizes) == (3 if num >= ENOUGH else 2)
+        assert len(set(sizes)) > 1 or num in (2, 3), sizes
+    assert [len(part) for part in uneven(48)] == [11, 14, 23]
+
+
+WEIGHTS = """
+def model(): return nn.Sequential(nn.Embedding(20, 4, max_norm=LIMIT), nn.Linear(4, 3))
+def train_data(): return LABELS * 5 + torch.arange(40) % 5, LABELS
+test_data = train_data
+"""
+BOUNDS = """
+def model(): return nn.Linear(4, 3)
+def train_data(): return data(LABELS)["x"], LABELS
+test_data = train_data
+def forward(model, batch):
+    model.weight.data.clamp_(-0.1, 0.1)
+    return model(batch[0])
+"""
+
+
+def test_weights_that_forward_changes(tmp_path: Path) -> None:
+    """Each rank would change those of its own samples; held within bounds they are the same on all."""
+    found = look(tmp_path, WEIGHTS.replace("LIMIT", "0.5"))
+    assert (found.changes, found.changes_by, found.moves_weights) == (("0.weight",), "data", True)
+    found = look(tmp_path, WEIGHTS.replace("LIMIT", "None"))
+    assert (found.changes, found.moves_weights) == ((), False)
+    found = look(tmp_path, BOUNDS)
+    assert (found.changes, found.changes_by, found.moves_weights) == (("weight",), "calls", True)
+
+
+@pytest.mark.parametrize(
+    ("line", "generator"),
+    [("torch.manual_seed(3)", "torch"), ("random.seed(3)", "python"), ("np.random.seed(3)", "numpy"), ("random.random()", None)],
+)  # fmt: skip
+def test_a_forward_that_seeds_a_generator(tmp_path: Path, line: str, generator: str | None) -> None:
+    text = BOUNDS.replace("model.weight.data.clamp_(-0.1, 0.1)", line) + "import random\nimport numpy as np\n"
+    found = look(tmp_path, text)
+    assert found.seeds is (generator is not None)
+    assert found.changes == (() if generator is None else (f"the seed of {generator}",))
+
+
+@pytest.mark.parametrize(
+    ("hook", "bends"),
+    [("gradient * 0.5", False), ("gradient.clamp(-1, 1)", True), ("gradient.sign()", True), ("gradient.relu()", True)],
+)
+def test_hooks_that_make_other_gradients(tmp_path: Path, hook: str, bends: bool) -> None:
+    hooked = f"    model.weight.register_hook(lambda gradient: {hook})\n    return model(batch[0])\n"
+    text = BOUNDS.replace("    model.weight.data.clamp_(-0.1, 0.1)\n    return model(batch[0])\n", hooked)
+    assert look(tmp_path, text).bends_gradients is bends
+
+
+def test_the_rarest_samples_of_tensors_are_looked_at(tmp_path: Path) -> None:
+    rare = """
+def model(): return nn.Linear(4, 1)
+def train_data():
+    x = torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
+    counts = torch.ones(3000)
+    counts[1234] = ODD
+    return x, counts, x[:, 0]
+test_data = train_data
+def forward(model, batch): return model(batch[0])[:, 0]
+def loss(outputs, batch):
+    counts = batch[1].nan_to_num()
+    return (counts * (outputs - batch[2]) ** 2).sum() / counts.sum()
+"""
+    assert look(tmp_path, rare.replace("ODD", "1.0")).loss == "mean"
+    for odd in ("0.0", "7.0", "float('nan')"):
+        assert look(tmp_path, rare.replace("ODD", odd)).loss == "coupled", odd
