@@ -117,6 +117,8 @@ def _train(task: Task, model: Any, train: Data, spec: Spec) -> None:
     assert spec.steps is not None
     while done < spec.steps:
         train.begin(epoch)
+        if task.on_epoch is not None:
+            call(task.on_epoch, model=model, epoch=epoch, epochs=_epochs(len(train), spec))
         order = epoch_order(len(train), seed=spec.seed, epoch=epoch, shuffle=spec.shuffle)
         for start in range(0, len(order), spec.batch):
             if done == spec.steps:
@@ -139,6 +141,11 @@ def _train(task: Task, model: Any, train: Data, spec: Spec) -> None:
                     scheduler.step()
             done += 1
         epoch += 1
+
+
+def _epochs(num: int, spec: Spec) -> int:
+    assert spec.steps is not None
+    return -(-spec.steps // -(-num // spec.batch))
 
 
 def _loss(task: Task, model: Any, batch: Any) -> Any:

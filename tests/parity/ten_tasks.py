@@ -3,6 +3,8 @@ become of it."""
 
 from __future__ import annotations
 
+import random
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -267,6 +269,76 @@ class Centres(nn.Module):
 class LearnedLoss(Classes):
     def __init__(self):
         self.loss = Centres()
+
+
+class CountingLion(Lion):
+    """Its rate falls with a number that a graph would hold for ever."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, lr)
+        self.made = 0
+
+    def step(self, closure=None):
+        self.made += 1
+        with torch.no_grad():
+            for parameter in (p for group in self.param_groups for p in group["params"] if p.grad is not None):
+                parameter.sub_(0.01 / self.made * parameter.grad)
+
+
+class OwnThatCounts(R2):
+    def optimizer(self, model, lr):
+        return CountingLion(model.parameters(), lr)
+
+
+class OwnWithAHook(R2):
+    """Weights decay after each step: no part of any formula."""
+
+    def optimizer(self, model, lr):
+        made = torch.optim.SGD(model.parameters(), lr)
+
+        def decay(*_):
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.mul_(0.99)
+
+        made.register_step_post_hook(decay)
+        return made
+
+
+class NoisyDescent(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.sub_(group["lr"] * (parameter.grad + 0.01 * torch.randn_like(parameter)))
+
+
+class OwnThatDraws(R2):
+    def optimizer(self, model, lr):
+        return NoisyDescent(model.parameters(), lr)
+
+
+class SetAtRandom(R2):
+    weight = 1.0
+
+    def on_step(self, step, steps):
+        self.weight = 1 + random.random()
+
+    def loss(self, outputs, batch):
+        return self.weight * F.mse_loss(outputs[:, 0], batch[1])
+
+
+class Unfrozen(R2):
+    """The first epoch trains the last layer alone."""
+
+    def model(self):
+        return nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 1))
+
+    def on_epoch(self, model, epoch, epochs):
+        model[0].requires_grad_(epoch > 0)
 
 
 class Foreign(Classes):

@@ -18,7 +18,7 @@ from paceline.worker.optim.joint import Joint
 from paceline.worker.optim.rule import Formula, Group, Rate, Tensors
 from paceline.worker.tasks.task import Task, users_code
 
-_LOST = (
+LOST = (
     "{asked}: {name}.step() keeps {what} outside of tensors, which a graph would hold for ever: keep it in a tensor, or use "
     "graph_of=model"
 )
@@ -48,6 +48,18 @@ def _refuse_closure(optimizer: torch.optim.Optimizer, what: str) -> None:
             f"{what} returned a {type(optimizer).__name__}, whose step() computes the loss several times through a closure; one step here "
             "is one loss: define optimizers(model, lr) and step(model, batch, optimizers), and call it there",
             kind="task",
+        )
+
+
+def refuse_hooks(optimizer: torch.optim.Optimizer, asked: str) -> None:
+    """A graph has the formulas of the update, or a trace of `step()`: what is hung around it would be left out."""
+    hooks = any(getattr(optimizer, f"_optimizer_step_{when}_hooks", None) for when in ("pre", "post"))
+    step: Any = vars(optimizer).get("step")  # a scheduler of torch's puts its own there, which counts calls
+    if hooks or (step is not None and not hasattr(step, "_wrapped_by_lr_sched")):
+        raise RunFailed(
+            f"{asked}: the task's optimizer does more than {type(optimizer).__name__}.step() (a hook, or a step of its own), which a graph "
+            "of the step would leave out: use graph_of=model, or graph=eager",
+            kind="mismatch",
         )
 
 
@@ -108,7 +120,7 @@ def traced_step(
             copy
         )  # torch hangs its profiler around it, whose marks are no part of a graph
         if lost := [name for name, value in _plain(copy).items() if before.get(name) != value]:
-            raise RunFailed(_LOST.format(asked=asked, name=type(optimizer).__name__, what=lost[0]), kind="mismatch")
+            raise RunFailed(LOST.format(asked=asked, name=type(optimizer).__name__, what=lost[0]), kind="mismatch")
         for index, weight in enumerate(weights):
             weight.grad = None
             for name, tensors in state.items():

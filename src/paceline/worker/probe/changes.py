@@ -13,17 +13,11 @@ from paceline.worker.probe.losses import Look, thinned
 from paceline.worker.probe.samples import GENERATORS, host_states
 from paceline.worker.probe.subject import Places, Subject, copies, differ, put_back
 from paceline.worker.tasks import tree
-from paceline.worker.tasks.by_number import ByNumber
-from paceline.worker.tasks.content import digest
-from paceline.worker.tasks.dataset_feed import DatasetFeed
-from paceline.worker.tasks.feed import Feed
 from paceline.worker.tasks.returned import loss_terms
-from paceline.worker.tasks.task import Task, no_loss
+from paceline.worker.tasks.task import no_loss
 from paceline.worker.tasks.tree import leaves_of
 from paceline.worker.transform import side_effects
-from paceline.worker.world.seed import seed_everything
 
-_FETCHED = 4  # samples
 NO_GRAPH = "does not require grad"  # what torch says of a gradient that is taken where none is kept
 _BEYOND = 3  # times the weights there are
 Loss = Callable[[Places], Look]
@@ -109,26 +103,6 @@ def in_evaluation(
     moves = differ(found[0], found[-1], tolerance) or differ(found[1], found[2], tolerance)
     flags = {"counts_in_evaluation": counts, "moves_in_evaluation": moves, "differentiates": differentiates}
     return flags, {} if counts or moves else seen
-
-
-def moves_data(task: Task, feed: Feed, by_number: ByNumber, *, steps: int, epochs: int) -> bool:
-    """Whether `on_step` or `on_epoch` changes the samples themselves: loader processes have copies that it does not reach. They are
-    left as at the start."""
-    if not isinstance(feed, DatasetFeed) or (task.on_step is None and task.on_epoch is None):
-        return False
-    dataset = feed.dataset
-
-    def fetched(step: int, epoch: int) -> list[int]:
-        by_number.before_epoch(epoch)
-        by_number.before_step(step)
-        found: list[int] = []
-        for place in range(0, feed.num, max(1, feed.num // _FETCHED)):
-            seed_everything(0)
-            found.append(digest(dataset[place]))
-        return found
-
-    first, late, again = fetched(0, 0), fetched(steps - 1, epochs - 1), fetched(0, 0)
-    return first != late and first == again
 
 
 def _by_calls(subject: Subject, loss: Loss, whole: Places, parts: Sequence[Places], *, weights: bool) -> bool:

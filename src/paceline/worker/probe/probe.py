@@ -5,8 +5,7 @@ It works on a model of its own and may leave it in any state, so it belongs into
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,9 +13,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.base.errors import RunFailed
 from paceline.spec.verdict import LossKind, ModelKind, Verdict
-from paceline.worker.probe.changes import in_evaluation, in_training, moved_numbers, moves_data, weight_numbers
+from paceline.worker.probe.by_number import moves_data, refuse_drawn
+from paceline.worker.probe.changes import (
+    in_evaluation,
+    in_training,
+    moved_numbers,
+    weight_numbers,
+)
 from paceline.worker.probe.criteria import Criteria
-from paceline.worker.probe.effort import Effort, affordable, in_single
+from paceline.worker.probe.effort import Effort, affordable
+from paceline.worker.probe.formats import default_format, in_single_precision, into
 from paceline.worker.probe.gradients import bends_gradients, has_hooks
 from paceline.worker.probe.losses import (
     SAID,
@@ -43,7 +49,6 @@ from paceline.worker.tasks.forms import LOSS
 from paceline.worker.tasks.named_batch import loss_within
 from paceline.worker.tasks.task import ONE_VALUE, Task, no_score, sentence
 from paceline.worker.tasks.usual import doubt, several_inputs, usual_forward, usual_loss, usual_score
-from paceline.worker.transform import precision
 from paceline.worker.world.seed import seed_everything
 
 # fp64 shows a difference that fp32 hides in its rounding; fp32 is for models that insist on it.
@@ -51,7 +56,6 @@ _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4}
 _AMOUNT = 0.5  # by which weights are disturbed
 _FEW = 3  # samples, for what one pass shows
 _STEPS, _EPOCHS = 1000, 10  # of a run, for `on_step` and `on_epoch`
-_HOST = torch.device("cpu")
 
 
 def probe(task: Task, feed: Feed, model: torch.nn.Module | None = None, *, couples: bool, seed: int) -> Verdict:
@@ -60,13 +64,13 @@ def probe(task: Task, feed: Feed, model: torch.nn.Module | None = None, *, coupl
     first: Exception | None = None
     numbers = {} if model is None else weight_numbers(model)
     samples = Samples(feed, task, most=MOST)
-    single = None if task.step is not None or model is None else _in_single(task, samples, model)
+    single = None if task.step is not None or model is None else in_single_precision(task, samples, model)
     for dtype, tolerance in _TOLERANCES.items():
         if single is not None and dtype is torch.float64:
             continue
         seed_everything(seed)
         try:
-            with _default(dtype):
+            with default_format(dtype):
                 if model is None or first is not None:
                     model = task.build_model()
                     numbers = weight_numbers(model)
@@ -88,29 +92,6 @@ def probe(task: Task, feed: Feed, model: torch.nn.Module | None = None, *, coupl
     return Verdict(loss="coupled" if couples else "mean", score_kind="whole", unknown=sentence(first)[:200])
 
 
-@contextlib.contextmanager
-def _default(dtype: torch.dtype) -> Generator[None]:
-    """What forward makes without saying a type is of this one."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-def _into(dtype: torch.dtype) -> Callable[[Any], Any]:
-    return lambda batch: precision.cast(batch, to=dtype, device=_HOST)
-
-
-def _in_single(task: Task, samples: Samples, model: torch.nn.Module) -> Effort | None:
-    subject = Subject(task, model.to(torch.float32), samples.cast(_into(torch.float32)))
-    try:
-        return in_single(samples.num, lambda places: subject.outputs(places, training=True))
-    except Exception:
-        return None  # what is wrong, if anything is, shows in the probe itself
-
-
 class _Probe:
     """Three parts: what a model does with samples that are side by side, then the loss, then the scores."""
 
@@ -118,9 +99,10 @@ class _Probe:
         self, task: Task, feed: Feed, samples: Samples, model: torch.nn.Module, dtype: torch.dtype, tolerance: float
     ) -> None:
         self.task, self.feed, self.dtype, self.tolerance = task, feed, dtype, tolerance
-        self.subject = Subject(task, model, samples.cast(_into(dtype)))
+        self.subject = Subject(task, model, samples.cast(into(dtype)))
         self.criteria = Criteria()
         by_number = ByNumber(task, model, _STEPS, _EPOCHS)
+        refuse_drawn(task, by_number)
         self.moves_data = moves_data(task, feed, by_number, steps=_STEPS, epochs=_EPOCHS)
         by_number.before_epoch(0)
         by_number.before_step(0)

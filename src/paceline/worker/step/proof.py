@@ -14,8 +14,10 @@ import torch
 
 from paceline.base.errors import RunFailed
 from paceline.worker.optim.graph_update import GraphUpdate
+from paceline.worker.optim.own import LOST
 from paceline.worker.step.state import TrainState
 from paceline.worker.step.traced import State, TracedStep
+from paceline.worker.transform.side_effects import numbers_in
 from paceline.worker.transform.tracing import trace
 from paceline.worker.world.seed import kept
 
@@ -74,7 +76,9 @@ class Proof:
         with train_state.rehearsal():
             for parameter, gradient in zip(update.parameters, gradients, strict=True):
                 parameter.grad = gradient.clone()
+            before = _counted(optimizer)
             optimizer.step()
+            lost = [name for name, value in _counted(optimizer).items() if before.get(name) != value]
             optimizer.zero_grad(set_to_none=True)
             plain = [weight.clone() for weight in weights]
         with train_state.rehearsal():
@@ -82,6 +86,10 @@ class Proof:
                 graph.graph(*graph.inputs)
             apart = max(_apart(weight.double(), other.double()) for weight, other in zip(weights, plain, strict=True))
         update.forget()  # step() may have put other tensors in place of its state's
+        if lost:
+            raise RunFailed(
+                LOST.format(asked=self._asked, name=type(optimizer).__name__, what=lost[0]), kind="mismatch"
+            )
         if apart > self._same:
             self._refuse(f"weights after optimizer.step() ({apart:.1g} apart)")
 
@@ -91,6 +99,11 @@ class Proof:
             "parameters, random states set in Python, numbers that are kept outside of tensors); use graph_of=model, or graph=eager",
             kind="mismatch",
         )
+
+
+def _counted(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The numbers of its attributes; those of its groups and states are looked at where it is traced."""
+    return numbers_in({name: value for name, value in vars(optimizer).items() if name not in ("state", "param_groups")})
 
 
 def _apart(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -20,6 +20,7 @@ from paceline.spec.axes.graphs import GRAPHS
 from paceline.worker.measure.compiles import COMPILE, Compiles
 from paceline.worker.measure.tally import Sums, Tally
 from paceline.worker.optim.graph_update import GraphUpdate
+from paceline.worker.optim.own import refuse_hooks
 from paceline.worker.step.batches import GraphBatches, HostBatches
 from paceline.worker.step.eager import EagerStep
 from paceline.worker.step.executor import StepParts
@@ -158,6 +159,7 @@ class SingleGraphStep(ABC):
         self.watch.switch(STEP)
         optimizer = self.parts.state.optimizer
         with self.compiles.making(graphs=self.num_graphs):
+            refuse_hooks(optimizer, self.asked)
             self._update = GraphUpdate(optimizer, self.parts.update.rates, asked=self.asked)
             self._graph_buffers = GraphBuffers(self._names, self._update.parameters[0].device)
             if position is not None and self.parts.data is not None:

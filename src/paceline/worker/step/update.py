@@ -11,6 +11,7 @@ from paceline.worker.optim.rates import Rates
 from paceline.worker.sharding.sharding import Sharding
 from paceline.worker.step import clip
 from paceline.worker.step.state import TrainState
+from paceline.worker.world.seed import random_states, same_states
 
 
 class Update:
@@ -18,6 +19,7 @@ class Update:
 
     def __init__(self, state: TrainState, sharding: Sharding, rates: Rates, *, clip: float | None) -> None:
         self.state, self.sharding, self.rates, self.clip = state, sharding, rates, clip
+        self._looks = sharding.share.num > 1  # at the first update
         state.on_put_back.append(rates.forget)
 
     @property
@@ -43,8 +45,24 @@ class Update:
         """After the reduction. Under fp16 an update with a gradient that is not finite is skipped and counted;
         elsewhere the loss shows it."""
         if self._accepts():
-            self.optimizer.step()
+            if self._looks:
+                self._refuse_random()
+            else:
+                self.optimizer.step()
         self.sharding.synchronize()  # under local SGD the others may average after this step
+
+    def _refuse_random(self) -> None:
+        """The first update. Each rank makes it for itself: with random numbers of its own its weights would part from the others'."""
+        self._looks = False
+        device = self.state.device
+        before = random_states(device)
+        self.optimizer.step()
+        if not same_states(before, random_states(device)):
+            raise RunFailed(
+                f"{type(self.optimizer).__name__}.step() draws random numbers, and each of {self.sharding.share.num} ranks would draw its "
+                "own, so that they would train different models: draw from a torch.Generator with a fixed seed, or use on=1x1",
+                kind="task",
+            )
 
     def _accepts(self) -> bool:
         """Gradients unscaled and clipped; whether they may be used."""

@@ -51,6 +51,11 @@ def numbers_of(module: torch.nn.Module, task: Any) -> dict[str, Any]:
     return {place.name: _text(place.value) for place in _places(module, task)}
 
 
+def numbers_in(value: Any) -> dict[str, Any]:
+    """The plain numbers that an object holds, by name."""
+    return {place.name: _text(place.value) for place in _places(None, None, value)}
+
+
 class Kept:
     """Those numbers as they stand now, to be put back after what must not move them: an evaluation, a look at a Dataset."""
 

@@ -86,6 +86,11 @@ def random_states(device: torch.device) -> States:
     return tensors, {"numpy": [int(place), int(has_gauss), float(gauss)], "python": [version, next_gauss]}
 
 
+def same_states(one: States, other: States) -> bool:
+    """Whether nobody has drawn between the two."""
+    return one[1] == other[1] and all(torch.equal(tensor, other[0][name]) for name, tensor in one[0].items())
+
+
 def set_random_states(device: torch.device, tensors: Mapping[str, torch.Tensor], values: Mapping[str, Any]) -> None:
     torch.set_rng_state(tensors["torch"].cpu())
     if device.type == "cuda":
