@@ -32,7 +32,7 @@ from paceline.worker.tasks.load import Definition, find, values_for
 from paceline.worker.tasks.stream_feed import ENDLESS, StreamFeed
 from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.tasks.usual import usual_loss, usual_score
-from paceline.worker.world.seed import seed_everything
+from paceline.worker.world.seed import one_thread, seed_everything
 
 _KEPT = 16  # samples of a Dataset whose digests are kept in the spec
 _MOST_PARAMETERS = 1 << 26  # of a model whose tables will be cut over ranks: a larger one is not built here
@@ -134,7 +134,7 @@ def _feed(task: Task, split: str, seed: int) -> tuple[Feed, dict[str, Any], tupl
     """And what a loader that the task returned asks for, by settings, and what of it is not used."""
     what, is_train = f"{task.name}: {split}_data()", split == "train"
     seed_everything(seed)
-    with users_code(what, task.source):
+    with one_thread(), users_code(what, task.source):
         data = task.train_data() if is_train else task.test_data()
         taken = given(data, what)
         feed = make_feed(data, what=what, collate=task.collate, most=ENDLESS if is_train else None)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -30,7 +31,7 @@ from paceline.worker.tasks.task import Task, users_code
 from paceline.worker.transform import precision
 from paceline.worker.world.collectives import agree, all_gather
 from paceline.worker.world.join import World
-from paceline.worker.world.seed import RandomStreams, kept, mixed, seed_everything
+from paceline.worker.world.seed import RandomStreams, kept, mixed, one_thread, seed_everything
 from paceline.worker.world.shared import Address, Shared, find, make
 
 _ALIGNED = 64
@@ -133,7 +134,7 @@ def _feed(spec: Spec, task: Task, split: str, rank: int, *, workers: int, pinned
     functions is one split."""
     what = f"{task.name}: {split}_data()"
     seed_everything(spec.seed)
-    with users_code(what, task.source):
+    with one_thread() if task.source is not None else nullcontext(), users_code(what, task.source):
         data = task.train_data() if split == "train" else task.test_data()
         return make_feed(
             data, what=what, collate=task.collate, workers=workers, draws=_draws(spec.seed, rank), pinned=pinned,

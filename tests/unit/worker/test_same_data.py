@@ -175,3 +175,22 @@ def test_augmented_samples_are_not_other_ones() -> None:
     """A part that is drawn anew each time says nothing."""
     data = Drawn(lambda: np.random.default_rng().random())
     assert other_samples({"train": (300, seen(data))}, _inputs(300, seen(data))) == []
+
+
+class Counting(Samples):
+    """Its rows follow from how many were fetched before, and from a generator of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(ROWS, LABELS)
+        self.fetched, self.drawn = 0, random.Random(3)
+
+    def __getitem__(self, index: int) -> Any:
+        self.fetched += 1
+        return super().__getitem__(index)[0] + self.fetched + self.drawn.random(), index
+
+
+def test_a_look_moves_nothing_that_a_dataset_counts_or_draws() -> None:
+    untouched, looked_at = Counting(), Counting()
+    look(make_feed(looked_at, what="", collate=None))
+    assert looked_at.fetched == 0
+    assert torch.equal(looked_at[7][0], untouched[7][0])

@@ -13,7 +13,7 @@ from paceline.records.facts import TaskFacts
 from paceline.records.layout import RunDir
 from paceline.spec.run import Spec
 from paceline.worker.describe import describe
-from paceline.worker.shared_data import load_data, load_split
+from paceline.worker.shared_data import load_data, load_split, unlike_described
 from paceline.worker.tasks.load import load_task
 from paceline.worker.world.seed import random_states
 
@@ -93,3 +93,27 @@ def test_the_describe_job_seeds_alike(source: Path, tmp_path: Path, monkeypatch:
     describe(run)
     assert TaskFacts.load(read_json(run.facts)).test.num == 10
     assert seeds == [7] * 4, "the import, the model, and both of the data's functions"
+
+
+THREADS = """
+import torch
+torch.set_num_threads(2)
+def data(): return torch.full((8, 3), float(torch.get_num_threads())), torch.arange(8) % 2
+def model(): return torch.nn.Linear(3, 2)
+train_data = test_data = data
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_data_does_not_depend_on_the_number_of_threads(tmp_path: Path, threads: int) -> None:
+    """The mean of many numbers does, and the describe job has other threads than the ranks: it warned of other samples."""
+    source = tmp_path / "threads.py"
+    source.write_text(THREADS)
+    run = RunDir(tmp_path)
+    write_json(run.request, {"schema": 1, "task": str(source), "params": {}, "data": None, "seed": 5})
+    describe(run)
+    inputs = TaskFacts.load(read_json(run.facts)).inputs
+    spec = spec_of(source, threads=threads, seed=5, inputs=inputs)
+    feeds = load_data(spec, load_task(str(source), {}, None), rank=0)
+    assert not unlike_described(spec, feeds)
+    assert float(feeds.train.tensors[0][0, 0]) == 1.0  # pyright: ignore[reportAttributeAccessIssue]

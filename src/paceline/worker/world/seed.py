@@ -86,6 +86,18 @@ def random_states(device: torch.device) -> States:
     return tensors, {"numpy": [int(place), int(has_gauss), float(gauss)], "python": [version, next_gauss]}
 
 
+@contextlib.contextmanager
+def one_thread() -> Generator[None]:
+    """Around the loading of a user's data. A sum of many numbers depends on how many threads share them, and data must depend neither on a
+    setting nor on the cores of a machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def same_states(one: States, other: States) -> bool:
     """Whether nobody has drawn between the two."""
     return one[1] == other[1] and all(torch.equal(tensor, other[0][name]) for name, tensor in one[0].items())
