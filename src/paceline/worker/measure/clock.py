@@ -26,6 +26,11 @@ def now() -> float:
     return time.perf_counter()
 
 
+def busy_s() -> float:
+    """Seconds that this process has computed so far, all threads together: other programs do not count."""
+    return time.process_time()
+
+
 class CollectiveTimes:
     """Three times for each collective: when this rank arrived (from then on no other rank waits for it), when it began to wait for the
     others, and when it left. They are kept until `take`."""
