@@ -37,8 +37,9 @@ demo: $(LIGHT)  ## a light environment, the quick MNIST study, its report (a few
 	@test -s runs/mnist-scaling-quick/report.html  # the study has said where it is; this makes sure
 
 test: setup lint types  ## lint, types and all tests but the marked ones
-	@# Three processes for two cores: one of them has the tests on Slurm, which mostly wait.
-	$(PYTEST) -n 3 -m "not gpu and not slow and not alone"
+	@# Three processes for two cores: one of them has the tests on Slurm, which mostly wait. PASSIVE: OpenMP's threads, of which there
+	@# are more than cores then, give way to others while they wait.
+	OMP_WAIT_POLICY=PASSIVE $(PYTEST) -n 3 -m "not gpu and not slow and not alone"
 	@# The second pass: what is timed, with nothing beside it.
 	$(PYTEST) -m "alone and not gpu and not slow"
 

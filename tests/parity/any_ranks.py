@@ -86,10 +86,10 @@ def outcome(spec: Spec, world: World) -> dict[str, Any]:
     made = parts.step.finish() if spec.graph != "eager" else None
     said = [kind for kind, _ in cautions(parts)]
     parts.step.close()
+    got = {name: _full(tensor) for name, tensor in parts.model.state_dict().items()}  # all ranks together
     if world.rank:
         return {}
     weights, scores = plain(spec.task, spec)
-    got = dict(parts.model.state_dict())
     assert weights.keys() == got.keys(), (weights.keys(), got.keys())
     means = {name: value for name, value in total.means().items() if not name.startswith("loss")}
     return {
@@ -97,6 +97,10 @@ def outcome(spec: Spec, world: World) -> dict[str, Any]:
         "scores": {name: [means.get(name), scores.get(name)] for name in {*means, *scores}},
         "warnings": said, "graph": made is not None, "unknown": parts.task.verdict.unknown,
     }  # fmt: skip
+
+
+def _full(tensor: Any) -> torch.Tensor:
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def _apart(wanted: torch.Tensor, got: torch.Tensor) -> float:

@@ -22,7 +22,7 @@ from paceline.worker.tasks.stream_feed import StreamFeed
 from paceline.worker.transform.side_effects import Kept
 from paceline.worker.world.collectives import agree, broadcast_json
 from paceline.worker.world.join import World
-from paceline.worker.world.seed import kept, seed_everything
+from paceline.worker.world.seed import kept, seed_host
 
 _WHOLE_BYTES = 1 << 23  # of tensors: as many bytes of a set, or of rows from all over it
 _MOST_ROWS = 256  # of a mapped file, which may have to be read from a disk
@@ -92,7 +92,7 @@ def _of_dataset(feed: DatasetFeed, most: int) -> list[list[str]]:
 
 
 def _digests(feed: DatasetFeed, place: int) -> list[str]:
-    seed_everything(0)  # what a sample draws from the global streams is the same on every rank
+    seed_host(0)  # what a sample draws from the global streams is the same on every rank
     return [SAYS_NOTHING if part == UNKNOWN else part.hex() for part in parts_of(feed.dataset[place])]
 
 

@@ -9,7 +9,7 @@ from paceline.worker.tasks.content import digest
 from paceline.worker.tasks.dataset_feed import DatasetFeed
 from paceline.worker.tasks.feed import Feed
 from paceline.worker.tasks.task import Task
-from paceline.worker.world.seed import seed_everything
+from paceline.worker.world.seed import seed_host
 
 _FETCHED = 4  # samples
 
@@ -26,7 +26,7 @@ def moves_data(task: Task, feed: Feed, by_number: ByNumber, *, steps: int, epoch
         by_number.before_step(step)
         found: list[int] = []
         for place in range(0, feed.num, max(1, feed.num // _FETCHED)):
-            seed_everything(0)
+            seed_host(0)
             found.append(digest(dataset[place]))
         return found
 
@@ -38,7 +38,7 @@ def refuse_drawn(task: Task, by_number: ByNumber) -> None:
     """What a task sets by the step's number must follow from it: each rank would draw something else."""
     ends: list[list[bytes | None]] = []
     for seed in (1, 2):
-        seed_everything(seed)
+        seed_host(seed)
         before = host_states()
         by_number.before_epoch(0)
         by_number.before_step(0)

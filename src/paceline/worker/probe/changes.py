@@ -42,7 +42,7 @@ def in_training(
     later = side_effects.numbers_of(model, subject.task)
     numbers = [name for name in {**python, **later} if python.get(name) != later.get(name)]
     later_weights = _weights(model)
-    moved_weights = [name for name in weights if name in moved or weights[name] != later_weights[name]]
+    moved_weights = [name for name in weights if name in moved or weights[name] != later_weights.get(name)]
     moved_buffers = [name for name, buffer in model.named_buffers() if not _same(buffers.get(name), buffer)]
     moves = [*moved_buffers, *moved_weights]
     at_once = loss(parts[0])  # and at once again: what is kept of a batch may be used for one of the same size only

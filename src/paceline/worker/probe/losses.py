@@ -21,6 +21,7 @@ from paceline.worker.tasks.forms import LOSS, Form
 from paceline.worker.tasks.returned import loss_terms
 
 SAID = ("mean", "total", "ratio")  # forms that a task can give its loss by name
+UNUSED = "not have been used in the graph"  # what torch says of a gradient by what a loss does not depend on
 _MOST_NUMBERS = 4096  # of a parameter's gradient: every so many-th, where it has more
 
 
@@ -55,7 +56,12 @@ def look(subject: Subject, places: Places, criteria: Criteria, *, lean: int | No
 
     def what(outputs: Any, batch: Any) -> Look:
         apart = None if lean is None else cut(outputs, len(places))
-        found = _forms(subject, criteria, outputs if apart is None else apart.outputs, batch)
+        try:
+            found = _forms(subject, criteria, outputs if apart is None else apart.outputs, batch)
+        except RuntimeError as error:
+            if apart is None or UNUSED not in str(error):
+                raise
+            apart, found = None, _forms(subject, criteria, outputs, batch)  # its gradients go through the model
         leaves = found.reached()
         held = {id(parameter) for parameter in parameters}
         if apart is not None and any(id(leaf) in held for leaf in leaves):  # it looks at the model besides its outputs

@@ -13,7 +13,7 @@ from paceline.worker.probe.still import Still
 from paceline.worker.tasks.task import Task
 from paceline.worker.tasks.tree import leaves_of
 from paceline.worker.transform import side_effects
-from paceline.worker.world.seed import seed_everything
+from paceline.worker.world.seed import seed_host
 
 _SEED = 0x5EED1  # one that nobody chooses
 Places = Sequence[int]
@@ -48,7 +48,7 @@ class Subject:
         for module in self.model.modules():
             if hold and isinstance(module, _BatchNorm):
                 module.eval()
-        seed_everything(seed)
+        seed_host(seed)
         before = host_states()
         batch = self.samples.batch(places, training=training)
         counts, buffers = side_effects.Kept(self.model, self.task), copies(self.model)

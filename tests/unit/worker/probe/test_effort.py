@@ -43,7 +43,7 @@ def lean(monkeypatch: pytest.MonkeyPatch, path: str) -> Verdict | str:
 TASKS = [
     "VaePair", "VaeTerms", "VaeSummed", "Weighted", "WeightedRatio", "Contrastive", "F1", "R2", "Tokens", "Stream", "Annealed",
     "AnnealedByStep", "Normed", "Own", "LearnedLoss", "Objects", "Spread", "RunningCentre", "WholeScores", "Named", "Gan",
-    "PrecisionRecall",
+    "PrecisionRecall", "Physics", "HardestHalf", "ModelOfData",
 ]  # fmt: skip
 
 
