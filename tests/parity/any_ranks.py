@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import os
 import sys
 import traceback
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,13 +58,32 @@ def described(task: str, params: dict[str, Any], folder: Path) -> TaskFacts | st
     if not run.facts.exists() and not said.exists():
         run.path.mkdir(parents=True, exist_ok=True)
         write_json(run.request, {"task": task, "params": params, "data": None, "seed": SEED})
-        try:
-            describe(run)
-        except (BadInput, RunFailed) as error:
-            said.write_text(str(error))
+        _in_a_child(lambda: _describe(run, said))
     if said.exists():
         return said.read_text()
     return TaskFacts.load(json.loads(run.facts.read_text()))
+
+
+def _describe(run: RunDir, said: Path) -> None:
+    try:
+        describe(run)
+    except (BadInput, RunFailed) as error:
+        said.write_text(str(error))
+
+
+def _in_a_child(job: Callable[[], None]) -> None:
+    """As the describe job is one: what it has imported, hooked and drawn ends with it."""
+    if (child := os.fork()) == 0:
+        code = 1
+        try:
+            job()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "the describe job failed"
 
 
 def spec_of(task: str, settings: dict[str, Any], size: int, facts: TaskFacts) -> Spec:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from paceline.worker.probe.by_number import moves_data
 
 from paceline.worker.probe.bends import bends
+from paceline.worker.probe.by_number import moves_data
 from paceline.worker.tasks.by_number import ByNumber
 from paceline.worker.tasks.given import make_feed
 from paceline.worker.tasks.task import Task
