@@ -57,6 +57,7 @@ COMPUTED = {
     "MetricTerm": "",
     "TotalAmongTerms": "",
     "HardestHalf": IN_ONE_PIECE,
+    "RiskSets": IN_ONE_PIECE,
     "FewOtherwise": IN_ONE_PIECE,
     "RareMask": IN_ONE_PIECE,
     "Physics": ALL,

@@ -36,6 +36,7 @@ class Verdict(Frozen):
     changes: tuple[str, ...] = ()
     changes_by: Literal["calls", "data"] = "data"  # calls: once a forward in training, whatever the samples are
     moves_weights: bool = False  # forward or loss changes parameters in place (max_norm, clipped weights)
+    hooks: bool = False  # on gradients of parameters
     bends_gradients: bool = False  # a hook or a function of autograd makes others of them: clipped ones, or their signs
     seeds: bool = False  # forward or loss seeds a generator of random numbers
     changes_python: bool = False  # something that is no tensor of the model, so no graph would change it

@@ -252,6 +252,7 @@ BREAKING: dict[str, tuple[Known, dict[str, Any]]] = {
     "coupled-loss-of-outputs": (looked(loss="coupled", rows=False), {"on": "1x2"}),
     "coupled-loss-of-one-shape": (looked(loss="coupled", ragged=True), {"on": "1x2"}),
     "coupled-loss-of-all-ranks": (looked(loss="coupled"), {"on": "1x2", "sync_every": 2}),
+    "whole-weights-for-hooks": (looked(hooks=True), {"on": "1x2", "sharding": "fsdp"}),
     "gradients-in-one-piece": (looked(bends_gradients=True), {"on": "1x2"}),
     "model-in-one-piece": (looked(buffers="together"), {"on": "1x2"}),
     "evaluation-in-one-piece": (looked(together_in_evaluation=True), {"on": "1x2"}),

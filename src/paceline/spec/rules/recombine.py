@@ -144,6 +144,14 @@ RECOMBINE: tuple[Rule, ...] = (
         "clip=... for the norm of all gradients",
     ),
     Rule(
+        "whole-weights-for-hooks",
+        lambda spec, known: (
+            (_verdict(known).hooks or _verdict(known).moves_weights) and not SHARDINGS[spec.sharding].replicates
+        ),
+        "sharding={sharding}: the model has hooks on gradients of its parameters, or changes parameters in forward, and here other tensors "
+        "stand in their place, so that both would be lost; use sharding=none or ddp",
+    ),
+    Rule(
         "graph-of-what-stays",
         _state_in_a_graph,
         "graph={graph} graph_of={graph_of}: forward or loss changes what it computes with ({changes}), and a graph would "

@@ -163,7 +163,7 @@ class _Probe:
             loss=loss, terms=terms if len(terms) > 1 else {}, scores=scores, buffers=buffers,
             uses_inputs=whole and uses_inputs(subject, self.whole), together_in_evaluation=alone == "together",
             rows=rows, ragged=loss == "coupled" and subject.samples.ragged, needs_two=pairs, moves_data=self.moves_data,
-            bends_gradients=bends, **changes,
+            bends_gradients=bends, hooks=has_hooks(subject.model.parameters()), **changes,
             draws=subject.drew, data_draws=subject.samples.drew, samples=len(self.whole),
             precision=str(self.dtype).removeprefix("torch.float"), notes=() if guessed is None else (("guessed", guessed),),
         )  # fmt: skip
@@ -244,9 +244,8 @@ class _Probe:
     def _bends_gradients(self) -> bool:
         """Where passes take long, only of a model that has hooks."""
         few = self.whole[:_FEW]
-        return (self.lean is None or has_hooks(self.subject.model)) and bends_gradients(
-            self.subject, few, self.tolerance
-        )
+        held = [*self.subject.model.modules(), *self.subject.model.parameters()]
+        return (self.lean is None or has_hooks(held)) and bends_gradients(self.subject, few, self.tolerance)
 
     def _of_few(self, kinds: dict[str, Any], whole: Terms) -> dict[str, LossKind]:
         """The same with a very small part: a loss may treat few samples in another way. One that cannot be computed of so few says so
