@@ -25,3 +25,4 @@ def explained(record: paceline.Record) -> None:
         counted = [part for part in memory["parts"].values() if part is not None]
         assert sum(counted) == memory["peak_bytes"]
         assert all(part >= 0 for part in counted), memory
+        assert memory["step_bytes"] == memory["peak_bytes"] - memory["parts"]["data"]

@@ -28,7 +28,7 @@ from paceline.worker.sharding.replicate import Replicated
 from paceline.worker.sharding.task_module import TaskModule
 from paceline.worker.tasks.task import Task
 from paceline.worker.tasks.usual import usual_forward, usual_loss, usual_score
-from paceline.worker.world.collectives import Exchange, carried, broadcast, all_reduce_
+from paceline.worker.world.collectives import Exchange, all_reduce_, broadcast, carried
 from paceline.worker.world.join import World
 from paceline.worker.world.shared_all_reduce import PART_BYTES, SLOT_BYTES, SharedAllReduce
 
@@ -59,7 +59,7 @@ def _sums(shared_all_reduce: SharedAllReduce, rank: int, size: int) -> dict[str,
             found.append({"num": num, "dtype": str(dtype), "exact": got.equal(want), "from_gloo": far})
     return {
         "sums": found, "digest": digest.hexdigest(), "carried": carried(here),
-        "sent": [here.sent.num, here.sent.bytes, here.sent.by_backend], "num": shared_all_reduce.num,
+        "sent": [here.sent.num, here.sent.bytes, here.sent.ring_bytes, here.sent.by_backend], "num": shared_all_reduce.num,
     }  # fmt: skip
 
 
@@ -118,16 +118,29 @@ def _names(here: World) -> dict[str, Any]:
 def _words(here: World) -> dict[str, Any]:
     """What one rank has, on every rank, in several types; a long one goes through the backend."""
     assert here.shared_all_reduce is not None
-    short = [torch.tensor(7 - (1 << 60)), torch.tensor([True, False]), torch.tensor([0.1, float("nan")], dtype=torch.bfloat16)]
+    short = [
+        torch.tensor(7 - (1 << 60)),
+        torch.tensor([True, False]),
+        torch.tensor([0.1, float("nan")], dtype=torch.bfloat16),
+    ]
     wrong, before = list[str](), here.shared_all_reduce.num
     for src in range(here.size):
         for want in short:
             got = broadcast(want.clone() if here.rank == src else torch.zeros_like(want), here, src=src)
-            if got.view(torch.uint8 if got.dim() else got.dtype).ne(want.view(torch.uint8 if got.dim() else got.dtype)).any():
+            if (
+                got.view(torch.uint8 if got.dim() else got.dtype)
+                .ne(want.view(torch.uint8 if got.dim() else got.dtype))
+                .any()
+            ):
                 wrong.append(f"{want} of rank {src}")
     through_memory, long = here.shared_all_reduce.num - before, torch.arange(1 << 14)
     same = broadcast(long.clone() if here.rank == 0 else torch.zeros_like(long), here).equal(long)
-    return {"wrong": wrong, "through_memory": through_memory, "long": same, "after_long": here.shared_all_reduce.num - before}
+    return {
+        "wrong": wrong,
+        "through_memory": through_memory,
+        "long": same,
+        "after_long": here.shared_all_reduce.num - before,
+    }
 
 
 class Odd(nn.Module):
@@ -145,7 +158,10 @@ def _exchanges(shared_all_reduce: SharedAllReduce, rank: int, size: int) -> dict
     for name, through in (("memory", shared_all_reduce), ("gloo", None)):
         torch.manual_seed(1)
         model = Odd().double()
-        way = Replicated(TaskModule(model, Task("odd", Odd, list, list, usual_forward, usual_loss, usual_score)), world(through, rank, size))
+        way = Replicated(
+            TaskModule(model, Task("odd", Odd, list, list, usual_forward, usual_loss, usual_score)),
+            world(through, rank, size),
+        )
         rows: list[Any] = []
         for step in range(3):
             model.zero_grad(set_to_none=True)

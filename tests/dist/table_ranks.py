@@ -30,12 +30,15 @@ from paceline.spec.run import Spec
 from paceline.worker.applied import check, read_back
 from paceline.worker.assemble import Parts, assemble
 from paceline.worker.evaluate import evaluate
-from paceline.worker.shared_data import load_data
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.tally import Tally
-from paceline.worker.sharding.sharding import num_parameters
 from paceline.worker.resilience.weights import fingerprint, restore, save
+from paceline.worker.sharding.lookup import Exchange
+from paceline.worker.sharding.sharding import num_parameters
+from paceline.worker.sharding.timed_group import timed_group
+from paceline.worker.shared_data import load_data
 from paceline.worker.step.input import StepInput
+from paceline.worker.step.together import Together
 from paceline.worker.tasks.feed import batches
 from paceline.worker.tasks.forms import LOSS
 from paceline.worker.tasks.load import load_task
@@ -150,7 +153,9 @@ class Ranks:
         assert scores[0].num == scores[1].num == mine.test.num
         for name, value in scores[0].means().items():
             assert abs((value or 0) - (scores[1].means()[name] or 0)) < 1e-9, name
-        assert num_parameters(reference.model, reference.sharding.in_parts) == num_parameters(mine.model, mine.sharding.in_parts)
+        assert num_parameters(reference.model, reference.sharding.in_parts) == num_parameters(
+            mine.model, mine.sharding.in_parts
+        )
         return mine
 
 
@@ -345,15 +350,59 @@ def layers(ranks: Ranks) -> None:
     assert found["parameters"]["rank"] < found["parameters"]["model"] - blocks * (1 - 1 / ranks.size) * 0.9
 
 
+def what_a_ring_sends(ranks: Ranks) -> None:
+    """Of every kind that torch may call through our group, and of our own all-to-all: (bytes given, bytes sent)."""
+    world, n = ranks.world(alone=False), ranks.size
+    group, watch = timed_group(world, Stopwatch("startup")), Stopwatch("startup")
+    own, whole = torch.zeros(5), torch.zeros(5 * n)
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    uneven = [1 + rank for rank in range(n)]
+    to_me, given = [1 + ranks.rank] * n, 4 * sum(uneven)
+    pieces = [torch.zeros(1 + rank, 3) for rank in range(n)]
+    seen: dict[str, tuple[float, float]] = {}
+
+    def count(name: str, call: Callable[[], Any]) -> None:
+        before = world.sent.bytes, world.sent.ring_bytes
+        call()
+        seen[name] = world.sent.bytes - before[0], world.sent.ring_bytes - before[1]
+
+    count("sum", lambda: dist.all_reduce(own.clone(), group=group))
+    count("broadcast", lambda: dist.broadcast(own.clone(), src=0, group=group))
+    count("gather", lambda: gather(whole, own, group=group))
+    count("list", lambda: dist.all_gather([own.clone() for _ in range(n)], own, group=group))
+    count("cut", lambda: scatter(own, whole, group=group))
+    count("even", lambda: dist.all_to_all_single(torch.zeros(5 * n), whole, group=group))
+    room, message = torch.zeros(sum(to_me)), torch.zeros(sum(uneven))
+    count("uneven", lambda: dist.all_to_all_single(room, message, to_me, uneven, group=group))
+    count("ours", lambda: Exchange(world, watch).all_to_all(pieces, [(1 + ranks.rank, 3)] * n))
+    count("rows", lambda: Together(world, None).rows(torch.zeros(3 if ranks.rank else 1, 2), [1] + [3] * (n - 1)))
+    others = given - 4 * uneven[ranks.rank]
+    wanted = {
+        "sum": (20, 20 * 2 * (n - 1) / n), "broadcast": (20, 20 * (n - 1) / n), "gather": (20, 20 * (n - 1)),
+        "list": (20, 20 * (n - 1)), "cut": (20 * n, 20 * (n - 1)), "even": (20 * (n - 1), 20 * (n - 1)), "uneven": (others, others),
+        "ours": (3 * others, 3 * others), "rows": (24, 24 * (n - 1)),
+    }  # fmt: skip
+    assert seen.keys() == wanted.keys()
+    for name, both in seen.items():
+        assert both == pytest.approx(wanted[name]), (name, both, wanted[name])
+
+
 def messages_of_layers(ranks: Ranks) -> None:
     """Two sums forward and two backward for each block, seen by our group: nothing heard would be nothing timed."""
     parts = ranks.parts(transformer(), sharding="tensor", optimizer="sgd", clip=1.0)
     ranks.steps(parts, 1)
     before, collective_times, told = parts.world.sent.num, len(parts.watch.collective_times), parts.sharding.group.num  # pyright: ignore[reportAttributeAccessIssue]
+    bytes_before = parts.world.sent.bytes, parts.world.sent.ring_bytes
     ranks.steps(parts, 1)
     heard = parts.sharding.group.num - told  # pyright: ignore[reportAttributeAccessIssue]
     assert heard >= 4, heard
     assert parts.world.sent.num - before == heard + 1, "and one for the norm"
+    given, sent = (
+        now - then
+        for now, then in zip((parts.world.sent.bytes, parts.world.sent.ring_bytes), bytes_before, strict=True)
+    )
+    assert sent == pytest.approx(given * 2 * (ranks.size - 1) / ranks.size), "sums, all of them"
     assert len(parts.watch.collective_times) - collective_times == heard + 1
     told = parts.sharding.group.num  # pyright: ignore[reportAttributeAccessIssue]
     evaluate(parts)
@@ -415,7 +464,7 @@ CASES: Sequence[tuple[str, Callable[[Ranks], None]]] = (
     *((case.__name__, case) for case in (
         the_same_numbers_at_the_start, messages_of_tables, gradients_lie_where_the_rows_do, one_file_and_one_fingerprint,
         what_a_cut_table_cannot_do, an_id_that_is_no_row, sparse_gradients_of_whole_tables, sparse_gradients_and_a_rank_without_samples,
-        layers, messages_of_layers, half_formats, plans_that_cannot_be,
+        layers, what_a_ring_sends, messages_of_layers, half_formats, plans_that_cannot_be,
     )),
 )  # fmt: skip
 

@@ -45,11 +45,12 @@ def test_sums_are_those_of_the_ranks_in_order(seen: dict[int, list[Seen]], size:
         assert all(one["exact"] for one in row["sums"]), row["sums"]
         assert all(one["from_gloo"] < (1e-12 if "64" in one["dtype"] else 1e-5) for one in row["sums"])
         assert row["carried"] == "memory"
-        num, nbytes, by_backend = row["sent"]
+        num, nbytes, by_ring, by_backend = row["sent"]
         assert (num, by_backend) == (len(row["sums"]), 0) and row["num"] == num + 1, (
             "the first sum is the board's own trial"
         )
         assert nbytes == sum(one["num"] * (8 if "64" in one["dtype"] else 4) for one in row["sums"])
+        assert by_ring == nbytes, "a rank writes its message once, and the others read it"
         assert rank["in_a_row"] == 3_000 * sum(range(size))
     assert len({rank["sums"]["digest"] for rank in seen[size]}) == 1, "every rank has the same bits"
 
@@ -158,6 +159,47 @@ def test_a_machine_holds_data_once(tmp_path: Path) -> None:
     assert data > 100e6
     assert 0.9 * data < held[0] - held[1] < 1.3 * data, "four copies would be 4 times the data"
 
+
+@pytest.mark.parametrize("held", [False, True])
+def test_model_and_step_need_the_same_on_one_rank_as_on_two(held: bool, tmp_path: Path) -> None:
+    """The same batch a rank. One rank alone has the data set from its allocator, two have it from memory they share: the peaks are apart
+    by the data set, and what is compared is not. A task that holds on to its data has it on every rank, and that is measured."""
+    (tmp_path / "own.py").write_text(HOLDS)
+    task: Any = str(tmp_path / "own.py") if held else "mnist-convnet"
+    memory = {
+        on: paceline.run(task, on=on, out=tmp_path / on, steps=4, threads=1, batch_per_rank=256)["memory"]
+        for on in ("1x1", "1x2")
+    }
+    one, two = memory["1x1"], memory["1x2"]
+    noise = 200_000 + 0.04 * one["step_bytes"]  # and messages have buffers
+    assert abs(one["step_bytes"] - two["step_bytes"]) < noise, memory
+    data = one["sizes"]["data"]
+    assert data > 10e6 and abs(one["parts"]["data"] - data) < 200_000
+    assert abs(two["parts"]["data"] - (data if held else 0)) < 200_000
+    assert abs(one["peak_bytes"] - two["peak_bytes"] - (0 if held else data)) < noise
+    for row in memory.values():
+        assert sum(row["parts"].values()) == row["peak_bytes"] == row["step_bytes"] + row["parts"]["data"]
+        assert all(part >= 0 for part in row["parts"].values())
+
+
+HOLDS = """
+import torch
+
+class Own:
+    def model(self):
+        return torch.nn.Sequential(torch.nn.Linear(512, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+
+    def train_data(self):
+        self.x = torch.arange(10_000 * 512.0).reshape(-1, 512) / 5e6
+        self.y = torch.arange(10_000) % 10
+        return self.x, self.y
+
+    def test_data(self):
+        return self.x[:500], self.y[:500]
+
+    def forward(self, model, batch):
+        return model(batch[0])
+"""
 
 OWN = """
 import os

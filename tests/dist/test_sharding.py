@@ -27,6 +27,17 @@ PARITY = (
 Seen = dict[str, Any]
 
 
+def traffic(messages: float, given: float, sent: float) -> Any:
+    return pytest.approx(
+        {"messages_per_step": messages, "bytes_per_step": given, "sent_bytes_per_step": sent}, rel=1e-12
+    )
+
+
+def summed(size: int) -> float:
+    """What a ring sends of a byte that is given to a sum over ranks: 1 at two ranks, 4/3 at three."""
+    return 2 * (size - 1) / size
+
+
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Seen]]:
     """By world size, for each rank."""
@@ -107,6 +118,7 @@ def test_compressed_gradients_are_rounded_and_smaller(
     buckets, others = sum(plain["exchange"]["buckets"]), 4 * row["of"] + 8
     assert plain["traffic"]["bytes_per_step"] == buckets + others
     assert row["traffic"]["bytes_per_step"] == buckets / 4 + others
+    assert row["traffic"]["sent_bytes_per_step"] == pytest.approx((buckets / 4 + others) * summed(size), rel=1e-12)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -116,7 +128,8 @@ def test_local_sgd_is_what_it_says(seen: dict[int, list[Seen]], size: int) -> No
         row = rank["local"]
         assert row["distance"] <= GATE
         assert row["exchange"] == {"sync_every": 2, "averaged": 4} and row["met"] == 4, "and two sums of an epoch"
-        assert row["traffic"] == {"messages_per_step": 2 / 6, "bytes_per_step": 8 * row["numbers"] * 2 / 6}
+        given = 8 * row["numbers"] * 2 / 6
+        assert row["traffic"] == traffic(2 / 6, given, given * summed(size))
         smallest, largest = rank["local-idle"]["one"]
         assert smallest == largest, "ranks without a sample in the last batch end with the same model"
 
@@ -136,8 +149,9 @@ def test_what_is_sent_is_counted(seen: dict[int, list[Seen]], size: int) -> None
     """The formulas of docs/sharding.md, in fp64. FSDP cuts the first dimension; 3 outputs are cut as if they were 4 on two ranks."""
     row = seen[size][0]["large"]
     numbers, tensors = row["none"]["numbers"], row["none"]["tensors"]
-    assert row["none"]["traffic"] == {"messages_per_step": 1, "bytes_per_step": 8 * (numbers + tensors + 1)}
-    assert row["ddp"]["traffic"] == {"messages_per_step": 3, "bytes_per_step": 8 * numbers + 4 * tensors + 8}
+    given = {"none": 8 * (numbers + tensors + 1), "ddp": 8 * numbers + 4 * tensors + 8}
+    assert row["none"]["traffic"] == traffic(1, given["none"], given["none"] * summed(size))
+    assert row["ddp"]["traffic"] == traffic(3, given["ddp"], given["ddp"] * summed(size))
 
     def up(rows: int) -> int:
         return -(-rows // size) * size
@@ -146,8 +160,9 @@ def test_what_is_sent_is_counted(seen: dict[int, list[Seen]], size: int) -> None
     rest = up(64) * 7 + up(64) + up(3) * 64 + up(3)
     gradients, words = units + rest, tensors + 1
     once, twice = (units + rest) / size, (2 * units + rest) / size
-    assert row["kept"]["traffic"] == {"messages_per_step": 5 + 5 + 1, "bytes_per_step": 8 * (once + gradients + words)}
-    assert row["fsdp"]["traffic"] == {"messages_per_step": 9 + 5 + 1, "bytes_per_step": 8 * (twice + gradients + words)}
+    for name, messages, fetched in (("kept", 5 + 5 + 1, once), ("fsdp", 9 + 5 + 1, twice)):
+        sent = fetched * (size - 1) + gradients * (size - 1) / size + words * summed(size)
+        assert row[name]["traffic"] == traffic(messages, 8 * (fetched + gradients + words), 8 * sent), name
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -231,6 +246,10 @@ def test_the_record_of_a_run(tmp_path: Path) -> None:
     assert sizes["parameters"] == pytest.approx(whole / 2, rel=0.1) and sizes["gradients"] == sizes["parameters"]
     assert sizes["optimizer"] == pytest.approx(whole, rel=0.1), "adam's two, halved"
     assert record["traffic"] == record["ranks"][0]["traffic"]
+    given, sent = (record.metric(f"traffic.{name}") for name in ("bytes_per_step", "sent_bytes_per_step"))
+    assert given is not None and sent is not None and given / 2 < sent < given, (
+        "of gradients that are summed and cut two ranks send a half, of fetched parts and of the count what they give"
+    )
     assert record["traffic"]["messages_per_step"] == 4 + 3 + 4 + 1 + 1, (
         "fetched, fetched again, returned; the count; the norm"
     )

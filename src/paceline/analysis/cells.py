@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from paceline.analysis.attribution import causes, cell_bound, cell_stragglers, training_means
-from paceline.analysis.metrics import TO_TARGET
+from paceline.analysis.metrics import GAP, TO_TARGET
 from paceline.analysis.stats import interval, positive_interval
 from paceline.records.applied import left_out, number_formats
 from paceline.records.findings import CellFinding, CellOutcome, FailedLog, FailedRuns, Interval, Metric
@@ -15,12 +15,21 @@ from paceline.records.record import Record
 from paceline.records.study import CellRecord
 
 
+def figure(record: Record, metric: str) -> float | None:
+    """A figure of the record, or the distance between a score of the training samples and one of the test samples."""
+    if not metric.startswith(GAP):
+        return record.metric(metric)
+    name = metric.removeprefix(GAP)
+    train, test = record.metric(f"train.{name}"), record.metric(f"test.{name}")
+    return None if train is None or test is None else train - test
+
+
 def values(cell: CellRecord, metric: str) -> dict[int, float]:
     """The figure of each completed repeat that has one.
 
     Time to target is all or nothing: runs that never reached it are the slow ones, and a mean over the rest flatters.
     """
-    figures = {repeat: value for repeat, record in cell.completed if (value := record.metric(metric)) is not None}
+    figures = {repeat: value for repeat, record in cell.completed if (value := figure(record, metric)) is not None}
     return {} if metric == TO_TARGET and len(figures) < len(cell.completed) else figures
 
 

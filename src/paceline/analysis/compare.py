@@ -20,6 +20,8 @@ from paceline.analysis.cells import values
 from paceline.records.findings import ALPHA, MIN_RUNS, Comparison, Metric, Reason, Verdict
 from paceline.records.study import CellRecord
 
+Key = tuple[str, str, str, str, float, float]
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -28,10 +30,13 @@ class Question:
     metric: Metric
     baseline: CellRecord
     candidate: CellRecord
+    against: str = ""  # the baseline's metric, where it is another one
+    factor: float = 1.0  # of the baseline's
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        return self.metric.name, self.baseline.plan.label, self.candidate.plan.label
+    def key(self) -> Key:
+        cells = self.baseline.plan.label, self.candidate.plan.label
+        return self.metric.name, *cells, self.against, self.factor, self.metric.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +62,25 @@ def _common(question: Question, baseline: Mapping[int, float], candidate: Mappin
 
 
 def sample(question: Question) -> Sample | None:
-    """None where one side has no value, or where a ratio has no logarithm."""
-    baseline, candidate = (values(cell, question.metric.name) for cell in (question.baseline, question.candidate))
+    """None where one side has no value, or where a ratio has no logarithm and its difference no meaning."""
+    against = values(question.baseline, question.against or question.metric.name)
+    baseline = {repeat: value * question.factor for repeat, value in against.items()}
+    candidate = values(question.candidate, question.metric.name)
     if not baseline or not candidate:
         return None
-    if question.metric.kind == "ratio" and min(*baseline.values(), *candidate.values()) <= 0:
+    if question.metric.kind == "ratio" and min(*baseline.values(), *candidate.values()) < 0:
         return None
     common = _common(question, baseline, candidate)
     if len(common) >= 2:
         return Sample([baseline[r] for r in common], [candidate[r] for r in common], paired=True)
     return Sample(list(baseline.values()), list(candidate.values()), paired=False)
+
+
+def measured_by(metric: Metric, of: Sample) -> Metric:
+    """A ratio with nothing on one side (the 0 bytes of SGD's state) is told as a difference, of the same practical size."""
+    if metric.kind == "ratio" and min(*of.baseline, *of.candidate) <= 0:
+        return replace(metric, kind="difference", relative=True)
+    return metric
 
 
 def effect(metric: Metric, of: Sample) -> stats.Effect:
@@ -83,9 +97,10 @@ def point(metric: Metric, of: Sample) -> float:
 
 def practical_size(metric: Metric, baseline: Sequence[float]) -> float:
     """How far from "the same" the estimate must lie to matter, on the scale it is measured on."""
+    mean = abs(statistics.fmean(baseline))
     if metric.kind == "ratio":
-        return math.log1p(metric.size)
-    return metric.size * abs(statistics.fmean(baseline)) if metric.relative else metric.size
+        return math.log1p(max(metric.size, metric.floor / mean if mean else 0.0))
+    return max(metric.floor, metric.size * mean if metric.relative else metric.size)
 
 
 def on_scale(metric: Metric, value: float) -> float:
@@ -103,10 +118,10 @@ def _verdict(metric: Metric, direction: str) -> Verdict:
 
 
 def _too_few(question: Question, of: Sample) -> Comparison:
-    metric, baseline, candidate = question.key
+    metric = measured_by(question.metric, of)
     return Comparison(
-        metric, baseline, candidate, question.metric.kind, point(question.metric, of), None, None, of.n, None,
-        of.paired, "too few runs", "too few runs",
+        *question.key[:3], metric.kind, point(metric, of), None, None, of.n, None, of.paired, "too few runs", "too few runs",
+        practical_size(metric, of.baseline), question.against, question.factor,
     )  # fmt: skip
 
 
@@ -120,22 +135,27 @@ def concluded(metric: Metric, distance: float, *, raw: float, p: float, size: fl
 
 
 def _judge(question: Question, of: Sample, measured: stats.Effect, p: float) -> Comparison:
-    metric = question.metric
+    metric = measured_by(question.metric, of)
     distance, size = on_scale(metric, measured.value), practical_size(metric, of.baseline)
     verdict, reason = concluded(metric, distance, raw=measured.p, p=p, size=size)
     return Comparison(
-        *question.key, metric.kind, measured.value, measured.low, measured.high, measured.n, p, of.paired, verdict, reason
+        *question.key[:3], metric.kind, measured.value, measured.low, measured.high, measured.n, p, of.paired, verdict, reason,
+        size, question.against, question.factor,
     )  # fmt: skip
 
 
-def compare(questions: Iterable[Question]) -> list[Comparison]:
-    """Answer all of them as one family; a question that one side has no value for is left out."""
+def answers(questions: Iterable[Question]) -> dict[Key, Comparison]:
+    """All of them as one family, each once; a question that one side has no value for is left out."""
     unique = {question.key: question for question in questions}
     samples = [(question, of) for question in unique.values() if (of := sample(question)) is not None]
-    tested = [(q, s, effect(q.metric, s)) for q, s in samples if s.n >= MIN_RUNS]
+    tested = [(q, s, effect(measured_by(q.metric, s), s)) for q, s in samples if s.n >= MIN_RUNS]
     adjusted = stats.false_discovery([measured.p for _, _, measured in tested])
-    answers = {q.key: _judge(q, s, measured, p) for (q, s, measured), p in zip(tested, adjusted, strict=True)}
-    return [answers.get(question.key) or _too_few(question, of) for question, of in samples]
+    judged = {q.key: _judge(q, s, measured, p) for (q, s, measured), p in zip(tested, adjusted, strict=True)}
+    return {question.key: judged.get(question.key) or _too_few(question, of) for question, of in samples}
+
+
+def compare(questions: Iterable[Question]) -> list[Comparison]:
+    return list(answers(questions).values())
 
 
 def find(comparisons: Iterable[Comparison], metric: str, baseline: str, candidate: str) -> Comparison | None:

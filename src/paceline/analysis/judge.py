@@ -1,62 +1,116 @@
-"""What a report concluded, beside what was measured. It only reads comparisons that were made; it makes none."""
+"""What a report concluded, beside what was measured. It only reads comparisons that were made; it makes none.
+
+The rules, all of them here; the practical size is the metric's own, or the claim's:
+- An interval within the practical size confirms "equal", and refutes "lower" and "higher".
+- A difference that is shown confirms the direction it has, and refutes the other one and "equal".
+- Where none is shown, "lower" is refuted if no value of the interval is lower by the practical size; "higher" likewise.
+- Runs on other hardware than a claim speaks of say nothing of it, whatever their figures are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
+from dataclasses import replace
 
-from paceline.analysis.compare import find, on_scale, practical_size
-from paceline.records.findings import CellFinding, Comparison, Judged, Metric
-from paceline.records.study import Conclusion
+from paceline.analysis.cells import figure
+from paceline.analysis.compare import Key, Question
+from paceline.analysis.hardware import lacking
+from paceline.analysis.past import past
+from paceline.records.findings import Basis, Comparison, Judged, Metric, ReportVerdict
+from paceline.records.study import CellRecord, Conclusion, StudyRecord
 
 
-def _absent(conclusion: Conclusion, cells: Mapping[str, CellFinding]) -> Judged:
+def question(conclusion: Conclusion, table: Mapping[str, Metric], cells: Mapping[str, CellRecord]) -> Question | None:
+    """None where the study has no such cells, or no run has such a figure."""
+    metric, base, cell = table.get(conclusion.metric), cells.get(conclusion.baseline), cells.get(conclusion.candidate)
+    if metric is None or base is None or cell is None:
+        return None
+    sized = metric if conclusion.size is None else replace(metric, size=conclusion.size)
+    return Question(sized, base, cell, conclusion.against or "", conclusion.factor)
+
+
+def at_equal_work(asked: Question, conclusion: Conclusion, cells: Mapping[str, CellRecord]) -> Question | None:
+    if conclusion.equal_work is None or not set(conclusion.equal_work) <= set(cells):
+        return None
+    baseline, candidate = (cells[label] for label in conclusion.equal_work)
+    return replace(asked, baseline=baseline, candidate=candidate)
+
+
+def questions(study: StudyRecord, table: Mapping[str, Metric]) -> list[Question]:
+    """Whatever the report's conclusions ask; nothing of a quick study, which judges none."""
+    cells = {cell.plan.label: cell for cell in study.cells}
+    asked: list[Question] = []
+    for conclusion in () if study.plan.quick else study.plan.conclusions:
+        if (one := question(conclusion, table, cells)) is not None:
+            asked += [one, *filter(None, [at_equal_work(one, conclusion, cells)])]
+    return asked
+
+
+def _distance(compared: Comparison, value: float) -> float:
+    return math.log(value) if compared.kind == "ratio" else value
+
+
+def _verdict(says: str, compared: Comparison) -> tuple[ReportVerdict, Basis]:
+    if compared.value is None or compared.low is None or compared.high is None:
+        return "too few runs", "compared"
+    low, high = (_distance(compared, end) for end in (compared.low, compared.high))
+    if -compared.size <= low and high <= compared.size:
+        return "confirmed" if says == "equal" else "refuted", "within the practical size"
+    if compared.reason == "shown":
+        direction = "higher" if _distance(compared, compared.value) > 0 else "lower"
+        return "confirmed" if says == direction else "refuted", "compared"
+    if (says == "lower" and low > -compared.size) or (says == "higher" and high < compared.size):
+        return "refuted", "beyond the interval"
+    return "no difference shown", "compared"
+
+
+def _absent(judged: Judged, conclusion: Conclusion, cells: Mapping[str, CellRecord]) -> Judged:
     """Why there is nothing to compare."""
-    for label in (conclusion.baseline, conclusion.candidate):
+    for label, metric in (
+        (conclusion.baseline, conclusion.against or conclusion.metric),
+        (conclusion.candidate, conclusion.metric),
+    ):
         cell = cells.get(label)
         if cell is None:
-            return Judged(conclusion.claim, "not tested", "no such cell", conclusion.metric, cell=label)
-        if cell.n == 0:
-            return Judged(conclusion.claim, "not tested", "no completed run", conclusion.metric, cell=label)
-        if conclusion.metric not in cell.metrics:
-            return Judged(conclusion.claim, "not tested", "no such figure", conclusion.metric, cell=label)
-    return Judged(conclusion.claim, "not tested", "not compared", conclusion.metric)
+            return replace(judged, basis="no such cell", cell=label)
+        if cell.plan.skipped or _all_refused(cell):
+            return replace(judged, verdict="not tested here", basis="refused", cell=label)
+        if not cell.completed:
+            return replace(judged, basis="no completed run", cell=label)
+        if all(figure(record, metric) is None for _, record in cell.completed):
+            return replace(judged, verdict="not tested here", basis="no such figure", metric=metric, cell=label)
+    # every cell has some, and yet they cannot be compared: the time to a target that not every run reached
+    return replace(judged, verdict="not tested here", basis="no such figure", cell=conclusion.candidate)
 
 
-def _within(compared: Comparison, metric: Metric, baseline: CellFinding) -> bool:
-    """The whole interval lies inside the practical size: this shows "the same"; a mere lack of difference does not."""
-    if compared.low is None or compared.high is None:
-        return False
-    size = practical_size(metric, baseline.metrics[metric.name].values)
-    return -size <= on_scale(metric, compared.low) and on_scale(metric, compared.high) <= size
+def _all_refused(cell: CellRecord) -> bool:
+    return bool(cell.records) and all(record.outcome == "skipped" for _, record in cell.records)
 
 
-def _one(conclusion: Conclusion, compared: Comparison, metric: Metric, baseline: CellFinding) -> Judged:
-    claim = conclusion.claim
-    if compared.verdict == "no difference shown" and _within(compared, metric, baseline):
-        verdict = "confirmed" if conclusion.says == "equal" else "no difference shown"
-        return Judged(claim, verdict, "within the practical size", metric.name, compared)
-    if compared.verdict == "too few runs" or compared.verdict == "no difference shown":
-        return Judged(claim, compared.verdict, "compared", metric.name, compared)
-    assert compared.value is not None
-    is_so = conclusion.says == ("higher" if on_scale(metric, compared.value) > 0 else "lower")
-    return Judged(claim, "confirmed" if is_so else "refuted", "compared", metric.name, compared)
+def judge(study: StudyRecord, table: Mapping[str, Metric], answers: Mapping[Key, Comparison]) -> tuple[Judged, ...]:
+    cells = {cell.plan.label: cell for cell in study.cells}
+    return tuple(_judged(one, study, table, cells, answers) for one in study.plan.conclusions)
 
 
-def judge(
-    conclusions: Sequence[Conclusion],
-    *,
-    comparisons: Sequence[Comparison],
-    cells: Mapping[str, CellFinding],
-    metrics: Mapping[str, Metric],
-    quick: bool,
-) -> tuple[Judged, ...]:
-    judged: list[Judged] = []
-    for conclusion in conclusions:
-        compared = find(comparisons, conclusion.metric, conclusion.baseline, conclusion.candidate)
-        if quick:  # it shows that the study works, not whether the report is right
-            judged.append(Judged(conclusion.claim, "not tested", "quick study", conclusion.metric))
-        elif compared is None:
-            judged.append(_absent(conclusion, cells))
-        else:
-            judged.append(_one(conclusion, compared, metrics[conclusion.metric], cells[conclusion.baseline]))
-    return tuple(judged)
+def _judged(
+    conclusion: Conclusion, study: StudyRecord, table: Mapping[str, Metric], cells: Mapping[str, CellRecord],
+    answers: Mapping[Key, Comparison],
+) -> Judged:  # fmt: skip
+    metric = table.get(conclusion.metric)
+    judged = Judged(
+        conclusion.claim, "not tested", "quick study", conclusion.metric, says=conclusion.says, report=conclusion.report,
+        note=conclusion.note, size=conclusion.size, past=past(conclusion, study.plan, metric),
+    )  # fmt: skip
+    if study.plan.quick:  # it shows that the study works, not whether the report is right
+        return judged
+    asked = question(conclusion, table, cells)
+    compared = answers.get(asked.key) if asked else None
+    if asked is None or compared is None:
+        return _absent(judged, conclusion, cells)
+    fair = at_equal_work(asked, conclusion, cells)
+    judged = replace(judged, comparison=compared, equal_work=answers.get(fair.key) if fair else None)
+    if lacks := lacking(conclusion.needs, asked.baseline, asked.candidate):
+        return replace(judged, verdict="not tested here", basis="other hardware", lacking=lacks)
+    verdict, basis = _verdict(conclusion.says, compared)
+    return replace(judged, verdict=verdict, basis=basis)

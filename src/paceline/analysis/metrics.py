@@ -10,6 +10,7 @@ from paceline.records.findings import Metric
 from paceline.records.record import Record
 
 TRAINING, WALL, TO_TARGET, THROUGHPUT = "time.training_s", "time.wall_s", "time.to_target_s", "throughput"
+GAP = "gap."  # of a score: training samples less test samples
 
 _TIMES = (
     Metric(TO_TARGET, "time to target", "s", "lower", "ratio", 0.02),
@@ -17,9 +18,23 @@ _TIMES = (
     Metric(WALL, "wall time", "s", "lower", "ratio", 0.02, main=False),
     Metric(THROUGHPUT, "throughput", "samples/s", "higher", "ratio", 0.02),
 )
+# Compared is what a rank's model and step need. The others hold the data set on one process and share it on several, or count shared
+# pages once a rank: between world sizes they would say who holds the data, and not who needs more.
+# malloc's own count is noisy by some 100 KB, and a backend's buffers are as large: of a model of 2 MB that is no news.
+_STEP = Metric(
+    "memory.step_bytes", "memory of model and step", "bytes", "lower", "ratio", 0.02, floor=256 * 1024, main=False
+)
 _MEMORY = (
-    Metric("memory.rss_bytes", "memory (process)", "bytes", "lower", "ratio", 0.02, main=False),
-    Metric("memory.peak_bytes", "memory (allocator)", "bytes", "lower", "ratio", 0.02, main=False),
+    _STEP,
+    *(
+        replace(_STEP, name=f"memory.{name}", title=title, compared=False)
+        for name, title in (
+            ("sizes.data", "data set"),  # once for all ranks of a machine where they share it
+            ("machine_bytes", "memory of a machine (shared pages once)"),
+            ("peak_bytes", "memory (allocator)"),
+            ("rss_bytes", "memory (process)"),
+        )
+    ),
 )
 _SIZES = tuple(
     Metric(f"memory.sizes.{name}", f"memory of {title}", "bytes", "lower", "ratio", 0.02, compared=False, main=False)
@@ -30,8 +45,16 @@ _SIZES = tuple(
         ("activations", "activations"),
     )
 )
-_TRAFFIC = Metric(
-    "traffic.bytes_per_step", "bytes sent a step", "bytes", "lower", "ratio", 0.02, compared=False, main=False
+# What a rank gives to a collective and what it sends for it differ by a factor of the collective's kind and the number of ranks.
+_TRAFFIC = tuple(
+    Metric(f"traffic.{name}", title, "bytes", "lower", "ratio", 0.02, compared=False, main=False)
+    for name, title in (
+        ("bytes_per_step", "bytes given to collectives a step"),
+        ("sent_bytes_per_step", "bytes sent a step (ring)"),
+    )
+)
+_MESSAGES = Metric(
+    "traffic.messages_per_step", "collectives a step", "", "lower", "ratio", 0.02, compared=False, main=False
 )
 # Of runs whose steps were made into graphs; how often is exact, and no figure to compare.
 _GRAPH = (
@@ -43,6 +66,7 @@ _ENERGY = Metric("energy.joules_per_sample", "energy per sample", "J", "lower", 
 _COST = Metric("cost.total", "cost", "", "lower", "ratio", 0.02, compared=False, main=False)  # the wall time in money
 # Of runs that were profiled. How large a share is too large depends on the task: neither way is better.
 _DATA_SHARE = Metric("profile.clean.data_share", "batch assembly", "fraction", None, "difference", 0.02)
+_PASS = Metric("profile.clean.total_s", "time of the pass", "s", "lower", "ratio", 0.02, compared=False, main=False)
 _TYPES, _MODULES = "profile.types.", "profile.by_name."
 _OF_A_MODULE: dict[str, tuple[str, Literal["s", "bytes", ""]]] = {
     "forward_s": ("forward", "s"), "backward_s": ("backward", "s"), "device_s": ("on the GPU", "s"), "calls": ("calls", ""),
@@ -90,7 +114,7 @@ def _profiled(records: Iterable[Record], quoted: Collection[str]) -> list[Metric
     profiles = [record.profile for record in records if record.profile is not None]
     types = dict.fromkeys(f"{_TYPES}{name}.forward_s" for profile in profiles for name in profile.types)
     names = dict.fromkeys([*types, *(name for name in quoted if name.startswith((_TYPES, _MODULES)))])
-    metrics = [_DATA_SHARE, *(_of_module(name) for name in names)]
+    metrics = [_DATA_SHARE, _PASS, *(_of_module(name) for name in names)]
     # Where a report asks for some of them, the others would only make the table wide.
     asked = {metric.name for metric in metrics} & set(quoted)
     return [replace(metric, main=not asked or metric.name in asked) for metric in metrics]
@@ -106,6 +130,9 @@ def table(records: list[Record], quoted: Collection[str] = ()) -> tuple[Metric, 
         is_own = own is None or name == own[0]
         scores.append(replace(test, main=is_own))
         scores.append(replace(test, name=f"train.{name}", title=f"train {name}", compared=False, main=False))
+        gap = f"{GAP}{name}"  # between two samples of one run: where a report speaks of it
+        if gap in quoted:
+            scores.append(replace(test, name=gap, title=f"train {name} less test {name}", better=None, compared=False))
     metrics = (
         *_TIMES,
         *scores,
@@ -113,7 +140,8 @@ def table(records: list[Record], quoted: Collection[str] = ()) -> tuple[Metric, 
         replace(_loss("train"), compared=False),
         *_MEMORY,
         *_SIZES,
-        _TRAFFIC,
+        *_TRAFFIC,
+        _MESSAGES,
         *_GRAPH,
         _ENERGY,
         _COST,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from paceline.analysis.compare import Question, effect, point, sample
@@ -13,12 +14,24 @@ from paceline.spec.topology import parse
 Kind = Literal["strong", "weak", "mixed"]
 
 
-def kind_of(baseline: dict[str, Any], cell: dict[str, Any]) -> Kind:
+# Two forms of one setting: the batch of all ranks, and that of each.
+_FORMS = ("batch", "batch_per_rank")
+
+
+def kind_of(baseline: Mapping[str, Any], cell: Mapping[str, Any]) -> Kind:
     """strong: the same global batch, so less work for each rank; weak: the same batch on each rank; mixed: neither."""
-    each, other = baseline.get("batch_per_rank"), cell.get("batch_per_rank")
-    if each is not None or other is not None:
-        return "weak" if each == other else "mixed"
-    return "strong" if baseline.get("batch") == cell.get("batch") else "mixed"
+    if _batch(baseline) == _batch(cell):
+        return "strong"
+    return "weak" if _per_rank(baseline) == _per_rank(cell) else "mixed"
+
+
+def _batch(spec: Mapping[str, Any]) -> float:
+    each = spec.get("batch_per_rank")
+    return float(spec.get("batch") or 0) if each is None else each * parse(str(spec["on"])).world_size
+
+
+def _per_rank(spec: Mapping[str, Any]) -> float:
+    return _batch(spec) / parse(str(spec["on"])).world_size
 
 
 def _world_size(cell: CellRecord) -> int:
@@ -26,13 +39,18 @@ def _world_size(cell: CellRecord) -> int:
 
 
 def _others(cell: CellRecord) -> dict[str, Any]:
-    return {name: value for name, value in cell.plan.settings.items() if name != "on"}
+    return {name: value for name, value in cell.plan.settings.items() if name not in ("on", *_FORMS)}
 
 
 def _base_of(cell: CellRecord, study: StudyRecord, baseline: CellRecord) -> CellRecord | None:
-    """The cell on the baseline's topology with the same other settings: a speed-up by ranks must not be mixed with one by precision."""
+    """The cell on the baseline's topology with the same other settings: a speed-up by ranks must not be mixed with one by precision.
+
+    Of several batches there, the one that is the same in all or on each rank.
+    """
     on = baseline.plan.spec.get("on")
-    return next((c for c in study.cells if c.plan.spec.get("on") == on and _others(c) == _others(cell)), None)
+    rows = [c for c in study.cells if c.plan.spec.get("on") == on and _others(c) == _others(cell)]
+    alike = [c for c in rows if kind_of(c.plan.spec, cell.plan.spec) != "mixed"]
+    return next(iter(alike or rows), None)
 
 
 def _row(base: CellRecord, cell: CellRecord, metrics: dict[str, Metric]) -> Scaling | None:

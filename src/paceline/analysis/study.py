@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from paceline.analysis import cells, metrics
-from paceline.analysis.compare import Question, compare
+from paceline.analysis.compare import Question, answers
 from paceline.analysis.grid import grid
 from paceline.analysis.headline import Evidence, headline
-from paceline.analysis.judge import judge
+from paceline.analysis.judge import judge, questions
 from paceline.analysis.missing import missing
 from paceline.analysis.payback import payback
 from paceline.analysis.scaling import scaling
@@ -20,18 +20,16 @@ from paceline.records.study_findings import RunCounts, StudyFindings
 
 
 def _questions(study: StudyRecord, table: dict[str, Metric]) -> list[Question]:
-    """Every cell against the baseline in every compared metric, and whatever a report's conclusions ask beside that."""
-    by_label = {cell.plan.label: cell for cell in study.cells}
-    baseline = by_label.get(study.plan.baseline)
-    asked: list[Question] = []
-    if baseline is not None:
-        others = [cell for cell in study.cells if cell is not baseline]
-        asked = [Question(m, baseline, cell) for m in table.values() if m.compared for cell in others]
-    for wanted in study.plan.conclusions:
-        metric, base, cell = table.get(wanted.metric), by_label.get(wanted.baseline), by_label.get(wanted.candidate)
-        if metric and base and cell and not study.plan.quick:
-            asked.append(Question(metric, base, cell))
-    return asked
+    """Every cell against the baseline in every compared metric."""
+    baseline = next((cell for cell in study.cells if cell.plan.label == study.plan.baseline), None)
+    others = [cell for cell in study.cells if cell is not baseline]
+    return [Question(m, baseline, cell) for m in table.values() if m.compared and baseline for cell in others]
+
+
+def _is_plain(question: Question, table: dict[str, Metric]) -> bool:
+    """A question anybody could ask of two cells, not only a claim with a size, a factor or a second metric of its own."""
+    own = question.metric.size == table[question.metric.name].size
+    return own and not question.against and question.factor == 1
 
 
 def _counts(cells: Sequence[CellFinding], records: Sequence[Record]) -> RunCounts:
@@ -51,16 +49,20 @@ def _target(records: Sequence[Record]) -> float | None:
 
 def findings(study: StudyRecord) -> StudyFindings:
     records = [record for cell in study.cells for _, record in cell.completed]
-    table = metrics.table(records, {name for cell in study.plan.cells for name in cell.reference})
+    quoted = {name for cell in study.plan.cells for name in cell.reference}
+    quoted |= {name for said in study.plan.conclusions for name in (said.metric, said.against) if name}
+    table = metrics.table(records, quoted)
     if len({record.spec.get("target") for record in records}) > 1:  # times to different targets are no race
         table = tuple(metric for metric in table if metric.name != metrics.TO_TARGET)
-    asked = {
-        conclusion.metric for conclusion in study.plan.conclusions
-    }  # what a report speaks of is what its reader looks for
-    table = tuple(replace(metric, main=metric.main or metric.name in asked) for metric in table)
+    # what a report speaks of is what its reader looks for
+    spoken = {conclusion.metric for conclusion in study.plan.conclusions}
+    table = tuple(replace(metric, main=metric.main or metric.name in spoken) for metric in table)
     by_name = {metric.name: metric for metric in table}
     rows = tuple(cells.finding(cell, table) for cell in study.cells)
-    comparisons = tuple(compare(_questions(study, by_name)))
+    asked, claimed = _questions(study, by_name), questions(study, by_name)
+    answered = answers([*asked, *claimed])
+    plain = {question.key: None for question in (*asked, *claimed) if _is_plain(question, by_name)}
+    comparisons = tuple(answered[key] for key in plain if key in answered)
     own = metrics.main_score(records)
     score = by_name.get(f"test.{own[0]}") if own else None
     target = _target(records)
@@ -79,13 +81,10 @@ def findings(study: StudyRecord) -> StudyFindings:
         cells=rows,
         comparisons=comparisons,
         scaling=scaled,
-        judged=judge(
-            plan.conclusions,
-            comparisons=comparisons,
-            cells={cell.label: cell for cell in rows},
-            metrics=by_name,
-            quick=plan.quick,
-        ),
+        judged=judge(study, by_name, answered),
+        tested=sum(one.p is not None for one in answered.values()),
+        changed=tuple(plan.changed),
+        scaled_down=plan.scaled_down,
         counts=_counts(rows, records),
         fingerprints=tuple(one for one in prints if one is not None and one.plain),
         score=score,

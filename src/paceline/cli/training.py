@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from paceline.base.errors import Interrupted, PacelineError
+from paceline.base.errors import BadInput, Interrupted, PacelineError
 from paceline.base.lifeline import age_s
 from paceline.cli.door import Json, console, fail, print_json, say, say_all
 
@@ -110,7 +110,11 @@ def _run(
 
 def study(
     name: Annotated[
-        str, typer.Argument(metavar="NAME|FILE.yaml|TASK", help="A shipped study, a study file, or a task to sweep.")
+        str,
+        typer.Argument(
+            metavar="NAME|FILE.yaml|TASK|all",
+            help="A shipped study, a study file, a task to sweep, or all shipped studies in turn.",
+        ),
     ],
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=V1,V2]...", help="Settings; several values are swept.")
@@ -133,6 +137,13 @@ def study(
 
     typed = prepare.words(words or [])
     budget_s = study.seconds(budget) if budget is not None else None
+    if name == "all":
+        if budget is not None or detach:
+            raise BadInput(
+                f"study all: {'--budget' if budget else '--detach'} is for one study; use --repeats, or --quick"
+            )
+        _all(typed, repeats=repeats, quick=quick, retry=retry, out=out, as_json=as_json, dry_run=dry_run)
+        return
     with study.warmed() as warm:
         try:
             what = study.ready(name, typed, repeats=repeats, quick=quick, out=out, warm=warm)
@@ -149,6 +160,46 @@ def study(
                 return
             what, reported = _go_through(what, warm, budget_s=budget_s, repeats=repeats, retry=retry)
     _tell(what, reported, as_json=as_json)
+
+
+def _all(
+    typed: dict[str, str],
+    *,
+    repeats: int | None,
+    quick: bool,
+    retry: bool,
+    out: Path | None,
+    as_json: bool,
+    dry_run: bool,
+) -> None:
+    """Every shipped study. One that fails, or that this machine cannot run, does not stop the others."""
+    from paceline.commands import all_studies, show, study
+
+    if dry_run:
+        for name, what in all_studies.planned(typed, repeats=repeats, quick=quick, out=out):
+            say_all(show.planned_study(what) if isinstance(what, study.Ready) else [f"{name}: {what.why}"])
+        return
+
+    def run(what: Any, warm: Any) -> Any:
+        with study.hold(what):
+            what, reported = _go_through(what, warm, budget_s=None, repeats=repeats, retry=retry)
+        if not as_json:
+            say(f"  {reported.findings.headline}\n  report: {what.folder.html}")
+        return reported
+
+    def begin(name: str, index: int, num: int) -> None:
+        if not as_json:
+            say(f"{name} ({index} of {num})")
+
+    done = all_studies.go_through(typed, run, begin=begin, repeats=repeats, quick=quick, out=out)
+    if as_json:
+        print_json(done.plain())
+    else:
+        show.drawn(console(), done.tables())
+        say(f"\nall studies: {done.page}")
+    if failed := [one for one in done.told if one.num_failed]:
+        fail(f"runs of {', '.join(one.name for one in failed)} failed; their reasons are in the reports")
+        raise typer.Exit(1)
 
 
 def _submit(what: Any, *, retry: bool, as_json: bool) -> None:

@@ -22,6 +22,7 @@ _COMPARED = (
     "throughput",
     "train.loss",
     "test.loss",
+    "memory.step_bytes",
     "memory.rss_bytes",
 )
 # Said elsewhere in the line, or no setting.

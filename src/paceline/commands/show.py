@@ -14,6 +14,7 @@ from paceline.commands import study as studies
 from paceline.commands.report import Reported
 from paceline.launch.plan import Plan
 from paceline.records.record import Record
+from paceline.report.table import Table as ReportTable
 from paceline.study.execute import render
 
 
@@ -27,6 +28,12 @@ def findings(console: Console, reported: Reported) -> None:
     from paceline.report.terminal import print_study
 
     print_study(console, reported.findings)
+
+
+def drawn(console: Console, tables: Sequence[ReportTable]) -> None:
+    from paceline.report.terminal import print_tables
+
+    print_tables(console, tables)
 
 
 def plain(reported: Reported) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from os import PathLike
@@ -22,6 +22,7 @@ from paceline.launch.supervise import warmed
 from paceline.launch.warm import Warm
 from paceline.records.layout import StudyDir
 from paceline.records.record import Record
+from paceline.records.study import StudyPlan
 from paceline.spec import study as studies
 from paceline.spec import yaml
 from paceline.spec.axes.launchers import LAUNCHERS
@@ -68,6 +69,7 @@ class Ready:
     prepared: Prepared
     expanded: Expanded
     folder: StudyDir
+    changed: Sequence[studies.Change] = ()
 
     def all_planned_runs(self) -> list[PlannedRun]:
         return planned_runs(self.expanded.plan, self.expanded.specs, self.folder)
@@ -92,6 +94,7 @@ def ready(
     file = find(name, words)
     if quick:
         file = studies.quickened(file, words)
+    changed = studies.changes(file, words) if file.reference else []
     file = studies.with_words(file, words)
     if repeats is not None:
         if not 1 <= repeats <= 1000:
@@ -108,15 +111,33 @@ def ready(
         )
     prepared = prepare(file.task, first, warm=warm)
     folder = StudyDir(Path(out).resolve() if out is not None else (RUNS / file.study).resolve())
-    return Ready(file, prepared, _expand(file, prepared, quick=quick), folder)
+    return Ready(file, prepared, _expand(file, prepared, quick=quick, changed=changed), folder, changed)
 
 
-def _expand(file: StudyFile, prepared: Prepared, *, quick: bool) -> Expanded:
+def _expand(file: StudyFile, prepared: Prepared, *, quick: bool, changed: Sequence[studies.Change] = ()) -> Expanded:
     def check(asked: Mapping[str, Any]) -> list[str]:
         own, rest = split(asked)
         return check_values(own) + parameters(prepared.params, rest, task=prepared.task)[1]
 
-    return expand(file, prepared.spec, check, quick=quick)
+    expanded = expand(file, prepared.spec, check, quick=quick, changed=changed)
+    if wrong := never_judged(expanded.plan):
+        raise BadInput(wrong)
+    return expanded
+
+
+def never_judged(plan: StudyPlan) -> list[str]:
+    """Conclusions of a study file whose figures no run of their cells can have. Of cells that this matrix has."""
+    from paceline.analysis.possible import why_never
+
+    specs = {cell.label: cell.spec for cell in plan.cells}
+    asked = [
+        (said.claim, metric, label)
+        for said in plan.conclusions
+        for metric, label in ((said.against or said.metric, said.baseline), (said.metric, said.candidate))
+        if label in specs
+    ]
+    found = [(claim, label, why_never(metric, plan.task, specs[label])) for claim, metric, label in asked]
+    return list(dict.fromkeys(f"conclusion {claim!r}, {label}: {why}" for claim, label, why in found if why))
 
 
 def fit(what: Ready, budget_s: float, look: Outlook, *, most: int | None) -> Ready:
@@ -128,7 +149,8 @@ def fit(what: Ready, budget_s: float, look: Outlook, *, most: int | None) -> Rea
         raise BadInput(f"--budget: how long a run takes is {look.how}; give --repeats instead")
     repeats = min(repeats_for(budget_s, block), most or 1000)
     file = what.file.model_copy(update={"repeats": repeats, "notes": [*what.file.notes, fitted(budget_s)]})
-    return Ready(file, what.prepared, _expand(file, what.prepared, quick=what.expanded.plan.quick), what.folder)
+    expanded = _expand(file, what.prepared, quick=what.expanded.plan.quick, changed=what.changed)
+    return Ready(file, what.prepared, expanded, what.folder, what.changed)
 
 
 def look_ahead(

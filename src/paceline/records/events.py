@@ -33,6 +33,8 @@ class Started:
     pid: int
     t: float
     start: str = STARTED
+    machine: str | None = None
+    cores: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,11 @@ Verdict = Literal["faster", "slower", "better", "worse", "higher", "lower", "no 
 Reason = Literal["too few runs", "chance", "chance among many", "small", "shown"]
 CellOutcome = Literal["completed", "failed", "skipped", "partial", "pending"]
 PaybackVerdict = Literal["paid back", "never", "not shown", "too few runs"]
-ReportVerdict = Literal["confirmed", "refuted", "no difference shown", "too few runs", "not tested"]
+ReportVerdict = Literal["confirmed", "refuted", "no difference shown", "too few runs", "not tested", "not tested here"]
 # What a judgement stands on: a comparison, or why there is none.
 Basis = Literal[
-    "compared", "within the practical size", "quick study", "no such cell", "no completed run", "no such figure", "not compared"
+    "compared", "within the practical size", "beyond the interval", "quick study", "no such cell", "no completed run", "refused",
+    "no such figure", "other hardware",
 ]  # fmt: skip
 # How clear a cause is: it takes more runs to name one; no cause is above every other; slow ranks; at least half of what is missing; less.
 Clarity = Literal["too few runs", "none", "slow ranks", "mostly", "above all"]
@@ -38,6 +39,9 @@ class Metric:
     kind: Literal["ratio", "difference"]
     size: float  # the practical size: a share for ratios and for `relative` differences, else in the metric's own unit
     relative: bool = False
+    floor: float = (
+        0.0  # in its own unit: a difference below it is noise of the measurement, however small the figure itself is
+    )
     compared: bool = True
     main: bool = True  # shown in the table of cells; the others only in the table of all figures
 
@@ -129,6 +133,10 @@ class Comparison:
     paired: bool
     verdict: Verdict
     reason: Reason
+    size: float = 0.0  # the practical size on the scale of the comparison: of logarithms for a ratio
+    # Of a claim alone: the baseline's metric where it is another one, and what the baseline was multiplied by.
+    against: str = ""
+    factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +210,19 @@ class Payback:
 
 
 @dataclass(frozen=True, slots=True)
+class Past:
+    """The report's own effect, and how far its figures for one and the same configuration lie apart."""
+
+    metric: str
+    kind: Literal["ratio", "difference"]
+    effect: float  # candidate / baseline, or candidate - baseline
+    what: str = ""  # the configuration it measured several times
+    values: tuple[float, ...] = ()
+    spread: float | None = None  # largest / smallest, or largest - smallest
+    smaller: bool = False  # the effect is smaller than the spread
+
+
+@dataclass(frozen=True, slots=True)
 class Judged:
     """A report's conclusion beside our figures."""
 
@@ -211,3 +232,10 @@ class Judged:
     metric: str
     comparison: Comparison | None = None
     cell: str = ""  # the one that lacks what could be compared
+    says: Literal["lower", "higher", "equal"] = "equal"
+    report: str | None = None  # whose claim it is; None: our own
+    note: str = ""
+    size: float | None = None  # how far from the same it had to lie, where the claim says so itself
+    lacking: tuple[str, ...] = ()  # hardware the claim speaks of, and these runs did not have
+    equal_work: Comparison | None = None
+    past: Past | None = None

@@ -38,6 +38,7 @@ def _own_scores(epoch: Epoch | None) -> Scores:
 def _rank(rank: RankEvents, ended: Ended, place: Place) -> Rank:
     row = Rank(
         rank=rank.rank, host=rank.started.host if rank.started else None, start=rank.started.start if rank.started else None,
+        machine=rank.started.machine if rank.started else None, machine_cores=rank.started.cores if rank.started else None,
         train=_own_scores(rank.last("train")), test=_own_scores(rank.last("test")),
     )  # fmt: skip
     done = rank.finished
@@ -101,6 +102,24 @@ def _slowest_graph(ranks: Sequence[Rank]) -> Graph | None:
 def _most_traffic(ranks: Sequence[Rank]) -> Traffic | None:
     """Of the rank that gives most to the messages of a step; that of one rank alone is none."""
     return max((rank.traffic for rank in ranks if rank.traffic), key=lambda row: row.bytes_per_step, default=None)
+
+
+def _memory(ranks: Sequence[Rank]) -> Memory | None:
+    """Of the rank that needs most, and beside it what the machine with most holds: pages that its ranks share are there once."""
+    most = most_memory([rank.memory for rank in ranks if rank.memory])
+    if most is None:
+        return None
+    return Memory.read({**most.plain, "machine_bytes": _machine_bytes(ranks)}, Place("memory"))
+
+
+def _machine_bytes(ranks: Sequence[Rank]) -> int | None:
+    """The sum of proportional set sizes on the machine where it is largest. None where a rank has none: a part is no sum."""
+    by_host: dict[str | None, int] = {}
+    for rank in ranks:
+        if rank.memory is None or rank.memory.pss_bytes is None:
+            return None
+        by_host[rank.host] = by_host.get(rank.host, 0) + rank.memory.pss_bytes
+    return max(by_host.values(), default=None)
 
 
 def _to_target(rank: RankEvents, target: float, started_t: float) -> float | None:
@@ -172,7 +191,7 @@ def gather(run: RunDir, spec: Spec, ended: Ended, *, fingerprint: dict[str, Any]
         graph=_slowest_graph(ranks),
         throughput=speed.throughput,
         steady=Steady(steady=speed.steady, dropped_steps=speed.dropped_steps, rule=RULE),
-        memory=most_memory([rank.memory for rank in ranks if rank.memory]),
+        memory=_memory(ranks),
         traffic=_most_traffic(ranks),
         energy=energy([rank.finished.energy if rank.finished else {} for rank in told], samples),
         cost=cost(spec, ended.wall_s),
@@ -204,8 +223,12 @@ def filed(record: Record, run: RunDir) -> Record:
     return replace(
         record, train=Scores(), test=Scores(), own_score=None, time=None, throughput=None, steady=None, memory=None, energy=None,
         cost=None, weights=None, weights_hash=None, history=(), evaluations=(), took_s=record.duration_s, profile=seen,
-        ranks=tuple(Rank(rank=rank.rank, host=rank.host) for rank in record.ranks), document=None, without=(),
+        ranks=tuple(_place_of(rank) for rank in record.ranks), document=None, without=(),
     )  # fmt: skip
+
+
+def _place_of(rank: Rank) -> Rank:
+    return Rank(rank=rank.rank, host=rank.host, machine=rank.machine, machine_cores=rank.machine_cores)
 
 
 def refusal(spec_plain: dict[str, Any], why: str) -> Record:

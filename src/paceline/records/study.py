@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -12,6 +12,7 @@ from paceline.base.errors import BadInput
 from paceline.base.files import read_json
 from paceline.records.layout import StudyDir
 from paceline.records.record import Record, find, load
+from paceline.spec.conclusion import Repeated, Stated
 from paceline.spec.settings import Frozen
 
 
@@ -29,15 +30,12 @@ class CellPlan(Frozen):
     )
 
 
-class Conclusion(Frozen):
-    """What a report concluded, in a form that figures can confirm or refute."""
+class Conclusion(Stated):
+    """Of a report, between two cells of this matrix by their labels; by what was looked for, where there is no such cell."""
 
-    claim: str
-    metric: str
     baseline: str
     candidate: str
-    says: Literal["lower", "higher", "equal"]
-    note: str = ""
+    equal_work: tuple[str, str] | None = None
 
 
 class StudyPlan(Frozen):
@@ -53,6 +51,11 @@ class StudyPlan(Frozen):
     source: str = Field(default="", description="where the reference figures come from")
     cells: list[CellPlan]
     conclusions: list[Conclusion] = Field(default_factory=list[Conclusion])
+    repeated: list[Repeated] = Field(default_factory=list[Repeated])
+    changed: list[str] = Field(
+        default_factory=list[str], description="what the command line changed of the study's file"
+    )
+    scaled_down: bool = Field(default=False, description="some of that made it shorter")
     notes: list[str] = Field(default_factory=list[str])
 
     model_config = {"populate_by_name": True}

@@ -44,6 +44,9 @@ class StudyFindings:
     target: float | None = None
     missing: tuple[Missing, ...] = ()  # studies that sweep `on` only
     payback: tuple[Payback, ...] = ()  # studies that sweep `graph` only
+    tested: int = 0  # comparisons that a p-value was made for: one family
+    changed: tuple[str, ...] = ()  # what the command line changed of the study's file
+    scaled_down: bool = False
     grid: Grid | None = None  # full grids of two swept settings only
 
     def metric(self, name: str) -> Metric | None:

@@ -18,11 +18,11 @@ from paceline.report.words.spoken import SpokenStudy
 
 PAGE_BYTES = 1_400_000  # what a mail server lets through, with room to spare; the bundle alone takes 0.9 MB
 
-_TONES = {
+TONES = {
     "faster": "good", "better": "good", "confirmed": "good", "completed": "good",
     "slower": "bad", "worse": "bad", "refuted": "bad", "failed": "bad",
     "higher": "plain", "lower": "plain", "no difference shown": "plain", "not tested": "plain", "pending": "plain",
-    "too few runs": "weak", "skipped": "weak", "partial": "weak",
+    "too few runs": "weak", "not tested here": "weak", "skipped": "weak", "partial": "weak",
 }  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def render(findings: SpokenStudy, study: StudyRecord, *, folder: Path | None = N
         "fixed": _fixed(findings, study),
         "provenance": tables.provenance(findings),
         "charts": shown.charts,
-        "tones": _TONES,
+        "tones": TONES,
         "css": _file("report.css"),
         "script": _file("report.js"),
         "bundle": Markup(drawing.bundle()) if shown.charts else "",

@@ -106,7 +106,10 @@ def _payback(row: SpokenPayback) -> dict[str, Any]:
 
 
 def _judged(judged: SpokenJudged) -> dict[str, Any]:
-    return {"claim": judged.claim, "verdict": judged.verdict, "why": judged.why}
+    return {
+        "report": judged.report, "claim": judged.claim, "metric": judged.metric, "verdict": judged.verdict, "why": judged.why,
+        "note": judged.note,
+    }  # fmt: skip
 
 
 def render(study: SpokenStudy) -> dict[str, Any]:
@@ -128,6 +131,8 @@ def render(study: SpokenStudy) -> dict[str, Any]:
         "grid": None if study.grid is None else asdict(study.grid),
         "conclusions": [_judged(judged) for judged in study.judged],
         "metrics": [asdict(metric) for metric in study.metrics],
+        "changed": list(study.changed),
+        "scaled_down": study.scaled_down,
         "notes": list(study.notes),
         "source": study.source,
         "hardware": study.hardware,

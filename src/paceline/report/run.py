@@ -10,7 +10,8 @@ from paceline.report.table import Column, Table
 from paceline.report.words import numbers as show
 
 _MEMORY_PARTS = {
-    "parameters": "parameters", "gradients": "gradients", "optimizer": "optimizer state", "activations": "activations", "other": "other",
+    "parameters": "parameters", "gradients": "gradients", "optimizer": "optimizer state", "activations": "activations",
+    "data": "data set", "other": "other",
 }  # fmt: skip
 _MOST_RANKS = 32  # beyond these a table is no longer read; the record has them all
 
@@ -87,7 +88,8 @@ def memory(record: Record) -> Table:
         sizes: list[tuple[str, float | None]] = [
             (title, (used.parts or {}).get(n)) for n, title in _MEMORY_PARTS.items()
         ]
-        sizes += [("peak of a training step", used.peak_bytes), ("between steps", used.steady_bytes)]
+        sizes += [("peak of a training step", used.peak_bytes), ("without the data set", used.step_bytes)]
+        sizes += [("between steps", used.steady_bytes)]
         sizes += [("peak of evaluation", used.evaluation_peak_bytes or None)]
         named = [(title, size) for title, size in sizes if size is not None]
         rows = [(title, show.number(size, "bytes"), _percent(size, used.peak_bytes)) for title, size in named]

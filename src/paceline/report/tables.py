@@ -12,8 +12,10 @@ from paceline.report.grid import grid
 from paceline.report.payback import graphs, payback
 from paceline.report.table import Column, Table
 from paceline.report.words import numbers as show
+from paceline.report.words.notes import changed_in_words
 from paceline.report.words.spoken import SpokenStudy
 
+OURS = "ours"
 _TRAINING = (
     "data",
     "compute",
@@ -205,9 +207,12 @@ def training(study: SpokenStudy) -> Table:
 
 
 def conclusions(study: SpokenStudy) -> Table:
-    rows = tuple((j.claim, j.verdict, j.why) for j in study.judged)
+    """Each claim with whose it is: a reader must not take ours for a report's."""
+    rows = tuple((j.report or OURS, j.claim, j.verdict, j.why) for j in study.judged)
     note = f"Source: {study.source}" if study.source else ""
-    columns = (Column("the report says"), Column("verdict"), Column("our figures"))
+    if study.changed:
+        note = ". ".join(filter(None, [changed_in_words(study), note]))
+    columns = (Column("of"), Column("claim"), Column("verdict"), Column("our figures"))
     return Table("conclusions", "The report's conclusions", note, columns, rows)
 
 

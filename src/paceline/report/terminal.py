@@ -19,7 +19,7 @@ from paceline.report.words.spoken import SpokenStudy
 _STYLES = {
     "faster": "green", "better": "green", "confirmed": "green", "completed": "green",
     "slower": "red", "worse": "red", "refuted": "red", "failed": "red",
-    "too few runs": "yellow", "skipped": "yellow", "partial": "yellow",
+    "too few runs": "yellow", "not tested here": "yellow", "skipped": "yellow", "partial": "yellow",
 }  # fmt: skip
 
 
@@ -42,6 +42,11 @@ def _section(console: Console, table: tables.Table) -> None:
     if table.note:
         console.print(Text(table.note, style="dim"))
     console.print(_drawn(table))
+
+
+def print_tables(console: Console, drawn: Sequence[tables.Table]) -> None:
+    for table in drawn:
+        _section(console, table)
 
 
 def print_study(console: Console, study: SpokenStudy) -> None:

@@ -2,47 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
 from paceline.base.errors import BadInput
 from paceline.base.names import unknown
 from paceline.spec import settings, yaml
+from paceline.spec.conclusion import Reference, Scalar, Values
 from paceline.spec.explain import problems
 from paceline.spec.resolve import check_values
 from paceline.spec.settings import Frozen
-from paceline.spec.tasks import BUILTIN, task_file
+from paceline.spec.tasks import BUILTIN, known_task, task_file
 
-Scalar = bool | int | float | str
-Values = dict[str, Scalar]
 Sweep = dict[str, Annotated[list[Scalar], Field(min_length=1)]]
-
-
-class ReferenceRow(Frozen):
-    """A report's figures for one cell, by metric name (seconds, fractions)."""
-
-    cell: Values
-    values: dict[str, float]
-
-
-class Conclusion(Frozen):
-    """What the report concluded: the candidate's metric is lower / higher than / equal to the baseline's."""
-
-    claim: str
-    metric: str
-    baseline: Values
-    candidate: Values
-    says: Literal["lower", "higher", "equal"]
-    note: str = ""
-
-
-class Reference(Frozen):
-    source: str = Field(description="which report and table")
-    rows: list[ReferenceRow] = Field(default_factory=list[ReferenceRow])
-    conclusions: list[Conclusion] = Field(default_factory=list[Conclusion])
 
 
 class Quick(Frozen):
@@ -50,6 +26,7 @@ class Quick(Frozen):
 
     settings: Values = Field(default_factory=dict[str, Scalar])
     sweep: Sweep = Field(default_factory=dict[str, list[Scalar]])
+    cells: list[Values] = Field(default_factory=list[Values], description="instead of the study's own")
     repeats: Annotated[int, Field(ge=1)] = 3
 
 
@@ -134,9 +111,10 @@ def _wrong_values(file: StudyFile) -> list[tuple[yaml.Place, str]]:
         for name, values in sweep.items():
             for index, value in enumerate(values):
                 look(name, value, (*base, name, index))
-    for index, cell in enumerate(file.cells):
-        for name, value in cell.items():
-            look(name, value, ("cells", index, name))
+    for base, cells in ((("cells",), file.cells), (("quick", "cells"), file.quick.cells)):
+        for index, cell in enumerate(cells):
+            for name, value in cell.items():
+                look(name, value, (*base, index, name))
     return wrong
 
 
@@ -179,8 +157,56 @@ def quickened(file: StudyFile, words: Mapping[str, str]) -> StudyFile:
     settings, sweep = _without(typed, quick.settings), _without(typed, quick.sweep)
     changed = set(settings) | set(sweep)
     own, swept = {**_without(changed, file.settings), **settings}, {**_without(changed, file.sweep), **sweep}
-    name = f"{file.study}-quick"
-    return file.model_copy(update={"study": name, "settings": own, "sweep": swept, "repeats": file.quick.repeats})
+    change = {"study": f"{file.study}-quick", "settings": own, "sweep": swept, "repeats": file.quick.repeats}
+    return file.model_copy(update=change | ({"cells": quick.cells} if quick.cells else {}))
+
+
+# What a run's length follows from, and the parameters of tasks that say how many samples there are.
+_LENGTHS = ("epochs", "steps", "num_")
+# Words that make no other study: how many samples there are stands beside every score.
+_SAME_STUDY = settings.NOT_THE_EXPERIMENT | {"data"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A word on the command line that makes another study of the one in the file."""
+
+    words: str
+    shorter: bool
+
+
+def changes(file: StudyFile, words: Mapping[str, str]) -> list[Change]:
+    """What the words change in the study. A report must say it: its verdicts are about what was run."""
+    found: list[Change] = []
+    for name, text in words.items():
+        was = _values_of(file, name)
+        if name in _SAME_STUDY or [str(value) for value in was] == [value.strip() for value in text.split(",")]:
+            continue
+        of = f" (the study: {','.join(map(str, was))})" if was else ""
+        found.append(Change(f"{name}={text}{of}", _is_shorter(name, text, was)))
+    return found
+
+
+def _values_of(file: StudyFile, name: str) -> list[Any]:
+    """Of a setting in this study: in its settings, its sweep or its cells, or as the task has it."""
+    if name in file.settings:
+        return [file.settings[name]]
+    if name in file.sweep:
+        return [*file.sweep[name]]
+    if own := [cell[name] for cell in file.cells if name in cell]:
+        return list(dict.fromkeys(own))
+    entry = known_task(file.task)
+    usual = {**{param.name: param.default for param in entry.params}, **entry.defaults}
+    return [usual[name]] if usual.get(name) is not None else []
+
+
+def _is_shorter(name: str, text: str, was: Sequence[Any]) -> bool:
+    if not name.startswith(_LENGTHS):
+        return False
+    try:
+        return not was or max(map(float, text.split(","))) < max(map(float, was))
+    except ValueError:
+        return False
 
 
 def schema() -> dict[str, Any]:

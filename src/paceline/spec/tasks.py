@@ -165,6 +165,12 @@ BUILTIN: Mapping[str, TaskEntry] = MappingProxyType(
                     Param("context", "int", 64, "bytes a prediction can look back on"),
                     Param("num_train", "int", 4_000, "training windows of context + 1 bytes"),
                     Param("num_test", "int", 500, "test windows"),
+                    Param(
+                        "ragged",
+                        "bool",
+                        False,
+                        "true: windows of 8 bytes up to context, each batch padded to its longest",
+                    ),
                 ),
                 defaults=MappingProxyType({"batch": 32, "test_batch": 128, "lr": 1e-3, "epochs": 3}),
             ),

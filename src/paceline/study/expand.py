@@ -6,16 +6,17 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paceline.base.errors import BadInput
 from paceline.records import study as records
 from paceline.records.study import CellPlan, StudyPlan
+from paceline.spec.conclusion import Conclusion, Reference
 from paceline.spec.run import Spec
 from paceline.spec.settings import NOT_THE_EXPERIMENT
-from paceline.spec.study import StudyFile
+from paceline.spec.study import Change, StudyFile
 
 STUDY_TIMEOUT_S = 3600.0
 
@@ -60,76 +61,114 @@ def _find(cells: list[CellPlan], wanted: Mapping[str, Any], what: str) -> str:
 
 
 def expand(
-    file: StudyFile, make_spec: MakeSpec, check: Callable[[Mapping[str, Any]], list[str]], *, quick: bool
-) -> Expanded:
-    """`check` finds values that are wrong by themselves (bad input); what `make_spec` refuses is a cell with a reason."""
+    file: StudyFile, make_spec: MakeSpec, check: Callable[[Mapping[str, Any]], list[str]], *, quick: bool,
+    changed: Sequence[Change] = (),
+) -> Expanded:  # fmt: skip
+    """`check` finds values that are wrong by themselves (bad input); what `make_spec` refuses is a cell with a reason.
+
+    `changed`: what the command line made another of the study's file.
+    """
+    wanted = _wanted(file, check)
     swept = list(dict.fromkeys(name for cell in combinations(file) for name in cell))
-    cells: list[CellPlan] = []
-    specs: dict[str, list[Spec]] = {}
-    wrong: list[str] = []
-    for cell in combinations(file):
-        asked = {"timeout": STUDY_TIMEOUT_S, **file.settings, **cell}
-        wrong += [text for text in check(asked) if text not in wrong]
-        if "seed" in cell:
-            wrong.append("seed cannot be swept: it is what the repeats of a cell differ in")
-        if wrong:
-            continue
-        label = _label(cell, file.task)
-        if label in specs or label in [known.label for known in cells]:
-            continue
-        try:
-            first = make_spec(asked)
-        except BadInput as error:
-            cells.append(
-                CellPlan(
-                    label=label,
-                    settings=cell,
-                    spec=dict(asked),
-                    folder="",
-                    skipped="; ".join(error.problems),
-                    reference=_reference(file, cell),
-                )
-            )
-            continue
-        if first.seed + file.repeats > 2**31:
-            raise BadInput(f"seed={first.seed} with {file.repeats} repeats: seeds must stay below 2**31")
-        repeats = [first.model_copy(update={"seed": first.seed + repeat}) for repeat in range(file.repeats)]
-        specs[label] = repeats
-        cells.append(
-            CellPlan(
-                label=label, settings=cell, spec=first.plain(), folder=_folder(label, asked),
-                keys=[spec.key() for spec in repeats], reference=_reference(file, cell),
-            )
-        )  # fmt: skip
-    if wrong:
-        raise BadInput(wrong)
+    made = {label: _made(make_spec, asked) for label, (_, asked) in wanted.items()}
+    notes = [*file.notes]
+    if "device" not in swept and len({spec.device for spec in made.values() if isinstance(spec, Spec)}) > 1:
+        made, note = _on_one_device(make_spec, {label: asked for label, (_, asked) in wanted.items()}, made)
+        notes.append(note)
+    cells, specs = list[CellPlan](), dict[str, list[Spec]]()
+    for label, (cell, asked) in wanted.items():
+        first = made[label]
+        if isinstance(first, Spec):
+            specs[label] = _repeats(first, file.repeats)
+        cells.append(_cell(file, label, cell=cell, asked=asked, specs=specs.get(label, str(first))))
     if not specs:
         raise BadInput([f"{cell.label}: {cell.skipped}" for cell in cells])
     runnable = [cell for cell in cells if cell.skipped is None]
     baseline = _find(runnable, file.baseline, "baseline") if file.baseline else runnable[0].label
+    said = file.reference or Reference(source="")
     plan = StudyPlan(
         schema=1, name=file.study, about=file.about, task=file.task, quick=quick, swept=swept, repeats=file.repeats,
-        seed=file.order_seed, baseline=baseline, source=file.reference.source if file.reference else "", cells=cells,
-        conclusions=_conclusions(file, cells), notes=file.notes,
+        seed=file.order_seed, baseline=baseline, source=said.source, cells=cells, repeated=said.repeated,
+        conclusions=[_conclusion(one, cells) for one in said.conclusions], notes=notes,
+        changed=[one.words for one in changed], scaled_down=any(one.shorter for one in changed),
     )  # fmt: skip
     return Expanded(plan, specs)
 
 
-def _reference(file: StudyFile, cell: Mapping[str, Any]) -> dict[str, float]:
+def _wanted(
+    file: StudyFile, check: Callable[[Mapping[str, Any]], list[str]]
+) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Every cell once by its label: what is swept in it, and all that is asked for; BadInput with every wrong value."""
+    cells = combinations(file)
+    wrong: list[str] = []
+    devices = [str(cell["device"]) for cell in cells if "device" in cell]
+    if devices and ("auto" in devices or len(devices) < len(cells)):
+        wrong.append(
+            "device: a study compares on one device, unless it compares devices; then name one for every cell (cpu or cuda, not auto)"
+        )
+    if any("seed" in cell for cell in cells):
+        wrong.append("seed cannot be swept: it is what the repeats of a cell differ in")
+    wanted: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    for cell in cells:
+        asked = {"timeout": STUDY_TIMEOUT_S, **file.settings, **cell}
+        wrong += [text for text in check(asked) if text not in wrong]
+        wanted.setdefault(_label(cell, file.task), (cell, asked))
+    if wrong:
+        raise BadInput(wrong)
+    return wanted
+
+
+def _made(make_spec: MakeSpec, asked: Mapping[str, Any]) -> Spec | str:
+    """The spec of a cell, or why a rule refuses it."""
+    try:
+        return make_spec(asked)
+    except BadInput as error:
+        return "; ".join(error.problems)
+
+
+def _on_one_device(
+    make_spec: MakeSpec, wanted: Mapping[str, Mapping[str, Any]], made: Mapping[str, Spec | str]
+) -> tuple[dict[str, Spec | str], str]:
+    """device=auto chose one by one: on a machine with one GPU that is the GPU for one process and the CPU for two, and their
+    difference would be that of the devices. All run where every cell can."""
+    poor = [label for label, spec in made.items() if isinstance(spec, Spec) and spec.device == "cpu"]
+    note = (
+        f"Every cell runs on the CPU, because a study compares on one device and {poor[0]} has no GPU for each of its processes "
+        "here. With device=cuda the cells that have one run on it, and the others are refused."
+    )
+    return {label: _made(make_spec, {**asked, "device": "cpu"}) for label, asked in wanted.items()}, note
+
+
+def _repeats(first: Spec, num: int) -> list[Spec]:
+    if first.seed + num > 2**31:
+        raise BadInput(f"seed={first.seed} with {num} repeats: seeds must stay below 2**31")
+    return [first.model_copy(update={"seed": first.seed + repeat}) for repeat in range(num)]
+
+
+def _cell(
+    file: StudyFile, label: str, *, cell: dict[str, Any], asked: Mapping[str, Any], specs: list[Spec] | str
+) -> CellPlan:
+    """`specs`: one a repeat, or why there are none."""
     rows = file.reference.rows if file.reference else []
-    return next((row.values for row in rows if matches(cell, row.cell)), dict[str, float]())
+    reference = next((row.values for row in rows if matches(cell, row.cell)), dict[str, float]())
+    if isinstance(specs, str):
+        return CellPlan(label=label, settings=cell, spec=dict(asked), folder="", skipped=specs, reference=reference)
+    return CellPlan(
+        label=label, settings=cell, spec=specs[0].plain(), folder=_folder(label, asked), keys=[spec.key() for spec in specs],
+        reference=reference,
+    )  # fmt: skip
 
 
-def _conclusions(file: StudyFile, cells: list[CellPlan]) -> list[records.Conclusion]:
-    """A conclusion about a cell that this matrix has not got cannot be judged, and is left out."""
-    conclusions: list[records.Conclusion] = []
-    for said in file.reference.conclusions if file.reference else []:
-        labels = [[c.label for c in cells if matches(c.settings, wanted)] for wanted in (said.baseline, said.candidate)]
-        if all(len(names) == 1 for names in labels):
-            conclusions.append(
-                records.Conclusion(
-                    claim=said.claim, metric=said.metric, says=said.says, note=said.note,
-                    baseline=labels[0][0], candidate=labels[1][0],
-                )
-            )  # fmt: skip
-    return conclusions
+def _conclusion(said: Conclusion, cells: list[CellPlan]) -> records.Conclusion:
+    """About the cells of this matrix. One that it has not got, or has several times, stays as it was said: it names no cell."""
+
+    def label(wanted: Mapping[str, Any]) -> str:
+        names = [cell.label for cell in cells if matches(cell.settings, wanted)]
+        return names[0] if len(names) == 1 else _label(wanted, "")
+
+    pair = said.equal_work
+    return records.Conclusion(
+        **said.model_dump(exclude={"baseline", "candidate", "equal_work"}),
+        baseline=label(said.baseline), candidate=label(said.candidate),
+        equal_work=(label(pair.baseline), label(pair.candidate)) if pair else None,
+    )  # fmt: skip

@@ -16,7 +16,7 @@ from paceline.spec.axes.schedules import SCHEDULES
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
 from paceline.worker.ends import Ends
-from paceline.worker.measure.allocator import Cuda, HostMemory
+from paceline.worker.measure.allocator import Allocator, Cuda, HostMemory, Left
 from paceline.worker.measure.arrivals import Arrivals
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.measure.energy import Meter
@@ -52,6 +52,8 @@ from paceline.worker.transform.flow import Flow
 from paceline.worker.world.join import World
 from paceline.worker.world.seed import kept, seed_everything
 
+Counting = tuple[Allocator | None, str | None]  # who counts the bytes of this run, or why nobody does
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -74,6 +76,7 @@ class Parts:
     traffic: Traffic
     by_number: ByNumber
     ends: Ends
+    data_left: Left
 
     @property
     def task_module(self) -> TaskModule:
@@ -103,7 +106,9 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     # before the optimizer, which holds on to the tensors it is given
     model = model.to(device=world.device, dtype=precision.dtype(spec))
     same_start(model, world)
-    feeds = place_data(spec, task, feeds, world)
+    allocator, why = _allocator(world, host)
+    # of a GPU what lies on it counts: what loading took of the host is not its allocator's
+    feeds = place_data(spec, task, feeds, world, Left(allocator) if world.device.type == "cuda" else feeds.left)
     check_equal_steps(feeds.train.num, spec, world, waits_as=task.waits_as)
     task_module = TaskModule(model, task, precision.entrance(spec, world.device))
     if spec.kernel == "fused":  # before anything is hung on layers: they are replaced, and keep their parameters
@@ -138,8 +143,9 @@ def assemble(spec: Spec, task: Task, feeds: Feeds, world: World, watch: Stopwatc
     seed_everything(spec.seed, rank=sharding.share.index)
     return Parts(
         spec, world, task, arithmetic, sharding, state, parts, step, feeds.train, feeds.test, watch, Arrivals(world, watch),
-        _memory(state, step, host, watch), Meter(world.device, leads=world.local_rank == 0), Traffic(world),
+        _memory(state, step, (allocator, why), watch), Meter(world.device, leads=world.local_rank == 0), Traffic(world),
         ByNumber(task, task_module.model, run.steps, run.epochs), Ends(spec, task, world, state),
+        feeds.left,
     )  # fmt: skip
 
 
@@ -169,8 +175,12 @@ def _schedule(spec: Spec, task: Task, state: TrainState, run: Length) -> Callabl
     return schedule(spec, run)
 
 
-def _memory(state: TrainState, step: Step, host: HostMemory, watch: Stopwatch) -> Memory:
-    allocator, why = (Cuda(state.device), None) if state.device.type == "cuda" else host
+def _allocator(world: World, host: HostMemory) -> Counting:
+    return (Cuda(world.device), None) if world.device.type == "cuda" else host
+
+
+def _memory(state: TrainState, step: Step, counting: Counting, watch: Stopwatch) -> Memory:
+    allocator, why = counting
     single_graph = "forward" not in step.phases and step.num_made() is not None
     if single_graph and state.device.type == "cpu":
         allocator, why = None, "the step is one graph, and on a host nobody counts what it takes inside"

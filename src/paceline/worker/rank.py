@@ -19,7 +19,7 @@ from paceline.records.layout import RunDir
 from paceline.records.split import STARTUP
 from paceline.worker.measure.cap import ran_out
 from paceline.worker.measure.clock import Stopwatch, wall
-from paceline.worker.world.env import Identity, meeting
+from paceline.worker.world.env import Identity, meeting, this_machine
 
 
 def leave_now(code: int) -> None:
@@ -46,7 +46,8 @@ def train_job(run: RunDir, identity: Identity, *, own_log: bool, start: str = ST
     """One rank from its first line to its last; every end but a signal leaves a last event."""
     watch, began_t = Stopwatch(f"{STARTUP}import"), wall()  # together: what passes between two clocks is in no part
     log = EventLog(run.events(identity.rank))
-    log.write(Started(rank=identity.rank, host=identity.host, pid=os.getpid(), t=began_t, start=start))
+    where = {"machine": this_machine(), "cores": os.cpu_count()}
+    log.write(Started(rank=identity.rank, host=identity.host, pid=os.getpid(), t=began_t, start=start, **where))
     if own_log:  # started by somebody else's launcher: a log of our own for every rank all the same
         for stream, number in (("out", 1), ("err", 2)):
             with open_log(run.rank_log(identity.rank, stream)) as file:

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -22,6 +22,7 @@ from paceline.base.errors import RunFailed
 from paceline.spec.axes.shardings import SHARDINGS
 from paceline.spec.run import Spec
 from paceline.spec.verdict import Note
+from paceline.worker.measure.allocator import Left
 from paceline.worker.same_data import Look, look, other_samples, same_samples
 from paceline.worker.tasks.content import as_bytes
 from paceline.worker.tasks.feed import Draws, Feed, TensorFeed
@@ -45,11 +46,13 @@ Layout = list[
 
 @dataclass(frozen=True, slots=True)
 class Feeds:
-    """`looks`: what this rank has seen of the data it loaded itself, by split, to compare with the other ranks."""
+    """`looks`: what this rank has seen of the data it loaded itself, by split, to compare with the other ranks. `left`: what
+    loading and placing it left with the allocator of this process, whoever holds it."""
 
     train: Feed
     test: Feed
     looks: dict[str, Look] | None = None
+    left: Left = field(default_factory=Left)
 
 
 @dataclass
@@ -101,18 +104,20 @@ def unlike_described(spec: Spec, feeds: Feeds) -> list[Note]:
     return other_samples({name: (by_split[name].num, feeds.looks[name]) for name in told}, spec.inputs)
 
 
-def place_data(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds:
-    """All ranks together: the same samples, tensors of one machine once, everything in the format of the run and on its device."""
+def place_data(spec: Spec, task: Task, feeds: Feeds, world: World, left: Left) -> Feeds:
+    """All ranks together: the same samples, tensors of one machine once, everything in the format of the run and on its device.
+    `left` is read around what is no message: the buffers that those take are no data."""
     looks = feeds.looks
     if _shares(spec) and world.size > 1:
         if task.source is not None:
             _same_lengths(feeds, task, world)
-        feeds = _once_a_machine(spec, task, feeds, world)
+        feeds = _once_a_machine(spec, task, feeds, world, left)
     _same_lengths(feeds, task, world)
     same_samples(looks, world, name=task.name)
-    for feed in (feeds.train, feeds.test):
-        feed.place(lambda value: precision.cast(value, to=precision.data_dtype(spec), device=world.device))
-    return feeds
+    with left:
+        for feed in (feeds.train, feeds.test):
+            feed.place(lambda value: precision.cast(value, to=precision.data_dtype(spec), device=world.device))
+    return replace(feeds, left=left)
 
 
 def load_split(spec: Spec, task: Task, split: str, device: torch.device) -> Feed:
@@ -160,10 +165,11 @@ def _same_lengths(feeds: Feeds, task: Task, world: World) -> None:
             )
 
 
-def _once_a_machine(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds:
+def _once_a_machine(spec: Spec, task: Task, feeds: Feeds, world: World, left: Left) -> Feeds:
     """The first rank of each machine shares its tensors and sends their address; the others map them. Called by all ranks together."""
     mine = [feeds.train, feeds.test]
-    shared = _share(spec, mine) if world.local_rank == 0 else None
+    with left:
+        shared = _share(spec, mine) if world.local_rank == 0 else None
     here = int.from_bytes(hashlib.sha256(world.host.encode()).digest()[:7], "little")
     row = [here, world.local_rank, *(shared.address.row() if shared is not None else [0, 0, 0, 0])]
     rows = [tensor.tolist() for tensor in all_gather(torch.tensor(row, dtype=torch.int64), world)]
@@ -171,10 +177,11 @@ def _once_a_machine(spec: Spec, task: Task, feeds: Feeds, world: World) -> Feeds
         address = next((Address(*row[2:]) for row in rows if row[:2] == [here, 0] and row[2]), None)
         shared = find(address, populate=True) if address is not None else None
     layout = _read(shared) if shared is not None else [None, None]
-    shared_feeds = [
-        _taken(feed, _tensors(shared, tensors) if shared is not None and tensors is not None else None, task, split, world)
-        for split, feed, tensors in zip(_SPLITS, mine, layout, strict=True)
-    ]  # fmt: skip
+    with left:
+        shared_feeds = [
+            _taken(feed, _tensors(shared, tensors) if shared is not None and tensors is not None else None, task, split, world)
+            for split, feed, tensors in zip(_SPLITS, mine, layout, strict=True)
+        ]  # fmt: skip
     agree(0, world)  # a barrier: all ranks have mapped the memory and compared
     if shared is not None:
         shared.close_door()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from paceline.base.errors import RunFailed
@@ -22,7 +23,7 @@ from paceline.worker.cautions import cautions
 from paceline.worker.kernels.build import library
 from paceline.worker.kernels.gather import kernel
 from paceline.worker.loop import train
-from paceline.worker.measure.allocator import host_memory
+from paceline.worker.measure.allocator import Left, host_memory
 from paceline.worker.measure.cap import Cap
 from paceline.worker.measure.clock import Stopwatch, wall
 from paceline.worker.measure.observer import Observer
@@ -61,7 +62,10 @@ def run_training(run: RunDir, identity: Identity, log: EventLog, watch: Stopwatc
     check_identity(identity, spec)
     seed_everything(spec.seed)  # what a file draws while it is imported is the same on every rank
     task = load_task(spec.task, spec.params, spec.data, spec.probe)
-    feeds = load_data(spec, task, rank=identity.rank, local_rank=identity.local_rank)
+    data = Left(host[0])
+    with data:
+        feeds = load_data(spec, task, rank=identity.rank, local_rank=identity.local_rank)
+    feeds = replace(feeds, left=data)
     other_data = unlike_described(spec, feeds)
     watch.switch(f"{STARTUP}meeting")
     cap.before_threads()
@@ -130,8 +134,8 @@ def _train(parts: Parts, run: RunDir, log: EventLog, fixed: dict[str, Any], core
         Finished(
             parts=parts.arrivals.split(clock), startup=startup, hidden_s=parts.step.hidden_s(), late=parts.arrivals.late(),
             energy=energy, ahead_s=parts.arrivals.ahead_s, traffic=parts.traffic.per_step(), graph=parts.step.finish(),
-            training_s=training_s, memory=parts.memory.close(data_bytes=_data_bytes(parts), data_shared=_data_shared(parts)),
-            weights_hash=digest, cores=cores, num_parameters=num_parameters(parts.model, parts.sharding.in_parts),
+            training_s=training_s, memory=_memory(parts), weights_hash=digest, cores=cores,
+            num_parameters=num_parameters(parts.model, parts.sharding.in_parts),
             score=_main_score(parts.task, total), t=shutdown_t, stopped=parts.ends.stopped, best=parts.ends.best_weights(run),
         )
     )  # fmt: skip
@@ -189,6 +193,12 @@ def load_libraries(spec: Spec) -> None:
         kernel()
     if (name := SHARDINGS[spec.sharding].library) is not None:
         importlib.import_module(name)
+
+
+def _memory(parts: Parts) -> dict[str, Any]:
+    return parts.memory.close(
+        data_bytes=_data_bytes(parts), data_shared=_data_shared(parts), data_held=parts.data_left.nbytes
+    )
 
 
 def _data_bytes(parts: Parts) -> int | None:

@@ -23,7 +23,8 @@ def run(training_s: float, *, accuracy: float | None = 0.9, seed: int = 0, **cha
         "train": {"loss": 0.5, **scores, "seen": 80, "of": 80}, "test": {"loss": 0.6, **scores, "evaluated": 20, "of": 20},
         "score": {"name": "accuracy", "better": "higher"} if accuracy is not None else None, "ranks": [], "history": [],
         "time": {"training_s": training_s, "wall_s": training_s + 1, "parts": {}, **changes.pop("time", {})},
-        "throughput": 1000 / training_s if training_s else None, "memory": {"rss_bytes": 1000}, "steady": {"steady": True},
+        "throughput": 1000 / training_s if training_s else None, "memory": {"rss_bytes": 1000, "step_bytes": 500},
+        "steady": {"steady": True},
         "fingerprint": {
             "host": "a", "cpu": "cpu", "cores": 2, "memory_bytes": 2**30, "gpus": 0, "python": "3.11",
             "versions": {"torch": "2.11"}, "git": {"commit": "c" * 40, "changed": False},

@@ -145,6 +145,7 @@ def test_false_claims_stay_rare_under_the_null() -> None:
 def test_every_cell_is_compared_with_the_baseline_in_every_metric() -> None:
     found = findings(study(timed("a", 20.0), timed("b", 10.0), timed("c", 15.0)))
     pairs = {(c.metric, c.candidate) for c in found.comparisons}
-    assert {("time.training_s", "b"), ("test.accuracy", "c"), ("memory.rss_bytes", "b"), ("throughput", "c")} <= pairs
+    assert {("time.training_s", "b"), ("test.accuracy", "c"), ("memory.step_bytes", "b"), ("throughput", "c")} <= pairs
+    assert "memory.rss_bytes" not in {metric for metric, _ in pairs}, "it holds more than model and step"
     assert all(c.baseline == "a" for c in found.comparisons)
     assert not any(c.metric.startswith("train.") for c in found.comparisons)

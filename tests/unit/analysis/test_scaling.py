@@ -33,7 +33,8 @@ def test_weak_scaling_multiplies_throughput() -> None:
 
 
 def test_another_global_batch_is_neither() -> None:
-    assert findings(study(_on("1x1", 40.0), _on("1x2", 25.0, batch=64), swept=["on"])).scaling[1].kind == "mixed"
+    assert findings(study(_on("1x1", 40.0), _on("1x2", 25.0, batch=48), swept=["on"])).scaling[1].kind == "mixed"
+    assert findings(study(_on("1x1", 40.0), _on("1x2", 25.0, batch=64), swept=["on"])).scaling[1].kind == "weak"
 
 
 def test_two_runs_give_a_speedup_without_interval() -> None:
@@ -54,3 +55,11 @@ def test_each_group_has_its_own_baseline() -> None:
 
 def test_no_sweep_over_topologies_no_scaling() -> None:
     assert findings(study(timed("a", 20.0), timed("b", 10.0))).scaling == ()
+
+
+def test_two_forms_of_the_batch_share_one_process() -> None:
+    """32 samples each and 32 in all are the same on one process: each scales from it, in its own kind."""
+    one = _on("1x1", 40.0, batch=32)
+    each, all_ = _on("1x2", 25.0, batch_per_rank=32, batch=64), _on("1x2", 30.0, batch=32)
+    rows = findings(study(one, each, all_, swept=["on", "batch", "batch_per_rank"])).scaling
+    assert [row.kind for row in rows[1:]] == ["weak", "strong"]

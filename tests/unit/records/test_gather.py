@@ -39,6 +39,32 @@ def write(run: RunDir, rank: int, *, last: object, world: int = 2, digest: str =
     log.close()
 
 
+def measured(pss: int | None) -> dict[str, Any]:
+    return {"rss_bytes": 100, "peak_bytes": None, "pss_bytes": pss, "kept": "as it was"}
+
+
+@pytest.mark.parametrize(
+    ("told", "most"),
+    [
+        ((("a", 10), ("a", 20), ("b", 25), ("b", 2)), 30),  # of each host the sum, of the hosts the largest
+        ((("a", 10), ("a", None), ("b", 25), ("b", 2)), None),  # a part is no sum
+        ((("a", 7),), 7),
+    ],
+)
+def test_memory_of_a_machine_is_the_sum_over_its_ranks(
+    tmp_path: Path, told: tuple[tuple[str, int | None], ...], most: int | None
+) -> None:
+    run = RunDir(tmp_path)
+    for rank, (host, pss) in enumerate(told):
+        log = EventLog(run.events(rank))
+        log.write(Started(rank, host, 1, T0 + 0.1))
+        log.write(Finished({}, 6.0, measured(pss), "aa", 7, {"name": "accuracy", "better": "higher"}, T0 + 8.5))
+        log.close()
+    spec = SPEC.model_copy(update={"on": f"1x{len(told)}"})
+    memory = gather(run, spec, ended(*[0] * len(told)), fingerprint={}).plain["memory"]
+    assert memory["machine_bytes"] == most and memory["kept"] == "as it was"
+
+
 def judged(tmp_path: Path, lasts: list[object], ended: Ended, **more: Any) -> dict[str, Any]:
     run = RunDir(tmp_path)
     for rank, last in enumerate(lasts):

@@ -99,11 +99,14 @@ def test_memory_energy_and_cost(scaling: StudyRecord) -> None:
     plain = scaling.cells[0].records[0][1].plain
     energy = {"joules": 1234.0, "joules_per_sample": 0.5, "sources": ["GPU 0 (NVML)"], "why": None}
     cost = {"device_hours": 2.0, "price": 1.5, "total": 3.0}
-    memory = {**plain["memory"], "reserved_bytes": 2**30, "sizes": {"data": 5 * 2**20}}
+    memory = {**plain["memory"], "reserved_bytes": 2**30, "data_shared": True, "sizes": {"data": 7 * 2**20}}
     text = _run(parse({**plain, "energy": energy, "cost": cost, "memory": memory}))
     for words in (
         "activations               30.0 MiB      75 %", "optimizer state", "peak of a training step   40.0 MiB     100 %", "between steps",
-        "at the peak in backward", "process memory: 30", "290 MiB at the end", "device memory reserved: 1.00 GiB", "5.00 MiB",
+        "at the peak in backward", "process memory: 30", "290 MiB at the end", "device memory reserved: 1.00 GiB",
+        "data set                  5.00 MiB      12 %", "without the data set      35.0 MiB      88 %",
+        "machine memory: 200 MiB, all ranks of a machine",
+        "beside these: the data set, 7.00 MiB, once for all ranks",
         "energy: 1234 J, 0.500 J a sample (GPU 0 (NVML))", "cost: 3 (2 device hours at 1.5 an hour)",
     ):  # fmt: skip
         assert words in text, words

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.base.errors import BadInput
 from paceline.spec import yaml
-from paceline.spec.study import StudyFile, load, parse, quickened, schema, with_words
+from paceline.spec.study import Change, StudyFile, changes, load, parse, quickened, schema, with_words
 
 GOOD = """\
 study: mine
@@ -101,3 +101,37 @@ def test_a_baseline_that_is_typed_away_gives_way() -> None:
     assert with_words(file, {"lr": "1"}).baseline == {"on": "1x1", "batch": 32}
     changed = with_words(file, {"batch": "16,64"})
     assert changed.baseline is None and any("baseline" in note for note in changed.notes)
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "shorter"),
+    [
+        ({"epochs": "1"}, ["epochs=1 (the study: 3)"], True),
+        ({"epochs": "9"}, ["epochs=9 (the study: 3)"], False),
+        ({"steps": "20"}, ["steps=20"], True),
+        ({"epochs": "3"}, [], False),
+        ({"lr": "0.1"}, ["lr=0.1 (the study: 0.0005)"], False),
+        ({"batch": "32,64"}, ["batch=32,64 (the study: 32)"], False),
+        ({"on": "1x1"}, ["on=1x1 (the study: 1x1,1x2)"], False),
+        ({"data": "folder", "timeout": "9"}, [], False),
+    ],
+)
+def test_words_that_make_another_study(words: dict[str, str], said: list[str], shorter: bool) -> None:
+    """A study shortened by words gave verdicts without a word about it."""
+    file = StudyFile.model_validate({
+        "study": "s", "task": "mnist-convnet", "settings": {"epochs": 3, "batch": 32}, "cells": [{"on": "1x1"}, {"on": "1x2"}],
+    })  # fmt: skip
+    found = changes(file, words)
+    assert [one.words for one in found] == said and any(one.shorter for one in found) is shorter
+
+
+def test_fewer_samples_are_a_smaller_study() -> None:
+    file = StudyFile.model_validate({"study": "s", "task": "features"})
+    assert changes(file, {"num_train": "100"})[0] == Change("num_train=100 (the study: 60000)", True)
+
+
+def test_quick_may_have_cells_of_its_own() -> None:
+    file = StudyFile.model_validate({
+        "study": "s", "task": "features", "cells": [{"on": "1x1"}, {"on": "1x2"}], "quick": {"cells": [{"on": "1x1"}]},
+    })  # fmt: skip
+    assert quickened(file, {}).cells == [{"on": "1x1"}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from paceline.base.errors import BadInput
 from paceline.commands.prepare import prepare
 from paceline.commands.study import _expand
 from paceline.records.record import Record, parse
+from paceline.spec.host import here
 from paceline.spec.study import StudyFile
 from paceline.study.estimate import from_runs, from_trial, repeats_for
 from paceline.study.expand import Expanded
@@ -118,3 +120,58 @@ def test_seeds_belong_to_the_repeats() -> None:
         expand(sweep={"seed": [1, 2]})
     with pytest.raises(BadInput, match="below 2"):
         expand(sweep={"batch": [32]}, settings={"seed": 2**31 - 1}, repeats=2)
+
+
+def on_a_machine_with(gpus: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = dataclasses.replace(here(), gpus=gpus, torch="2.13.0")
+    monkeypatch.setattr("paceline.commands.prepare.here", lambda: host)
+
+
+def test_a_study_has_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one GPU device=auto is the GPU for one process and the CPU for two; a study compared the two."""
+    on_a_machine_with(1, monkeypatch)
+    found = expand(sweep={"on": ["1x1", "1x2"]})
+    assert {label: specs[0].device for label, specs in found.specs.items()} == {"on=1x1": "cpu", "on=1x2": "cpu"}
+    assert any("a study compares on one device" in note and "on=1x2 has no GPU" in note for note in found.plan.notes)
+    on_a_machine_with(2, monkeypatch)
+    found = expand(sweep={"on": ["1x1", "1x2"]})
+    assert {specs[0].device for specs in found.specs.values()} == {"cuda"} and found.plan.notes == []
+
+
+def test_a_named_device_is_kept_and_what_lacks_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_machine_with(1, monkeypatch)
+    found = expand(sweep={"on": ["1x1", "1x2"]}, settings={"device": "cuda"})
+    assert [bool(cell.skipped) for cell in found.plan.cells] == [False, True] and found.plan.notes == []
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [{"sweep": {"device": ["auto", "cpu"]}}, {"cells": [{"device": "cpu", "on": "1x1"}, {"on": "1x2"}]}],
+)
+def test_a_study_of_devices_names_them(matrix: dict[str, object]) -> None:
+    with pytest.raises(BadInput, match="name one for every cell"):
+        expand(**matrix)
+
+
+def test_devices_may_be_compared() -> None:
+    assert [cell.label for cell in expand(sweep={"device": ["cpu", "cuda"]}).plan.cells] == [
+        "device=cpu",
+        "device=cuda",
+    ]
+
+
+def _claims(**said: object) -> dict[str, object]:
+    return {"source": "x", "conclusions": [{"claim": "c", "metric": "throughput", "says": "lower", **said}]}
+
+
+def test_a_claim_names_the_cells_it_is_about() -> None:
+    pair = {"baseline": {"batch": 32}, "candidate": {"batch": 96}}
+    said = _claims(baseline={"batch": 32}, candidate={"batch": 64}, equal_work=pair)
+    (found,) = expand(sweep={"batch": [32, 64]}, reference=said).plan.conclusions
+    assert (found.baseline, found.candidate, found.equal_work) == ("batch=32", "batch=64", ("batch=32", "batch=96"))
+
+
+def test_a_claim_about_a_cell_that_is_not_there_stays() -> None:
+    """It was left out of the report without a word."""
+    said = _claims(baseline={"batch": 32}, candidate={"batch": 64})
+    assert len(expand(sweep={"batch": [32, 128]}, reference=said).plan.conclusions) == 1

@@ -14,16 +14,17 @@ CPU = Host(2, 16 << 30, 0, "2.13.0+cpu", packages=frozenset({"accelerate"}))
 def test_cells_on_a_cpu(quick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paceline.commands.prepare.here", lambda: CPU)
     plan = ready("precision", {}, quick=quick).expanded.plan
-    skipped = {cell.label: cell.skipped for cell in plan.cells}
-    assert [label for label, why in skipped.items() if why is None] == [
-        "wrap=none precision=fp32", "wrap=none precision=fp16", "wrap=none precision=bf16",
-        "wrap=accelerate precision=fp32", "wrap=accelerate precision=bf16",
-    ]  # fmt: skip
-    rules = {label: why.rpartition("(rule: ")[2] for label, why in skipped.items() if why}
-    assert rules == {
-        "wrap=none precision=fp8": "fp8-on-a-gpu)",
-        "wrap=accelerate precision=fp16": "accelerate-drops-fp16)",
-        "wrap=accelerate precision=fp8": "accelerate-leaves-layers-out)",
+    one, two = "on=1x1 batch=32", "on=1x2 batch_per_rank=32"
+    refused = {
+        f"wrap=none {one} precision=fp8": "fp8-on-a-gpu)",
+        f"wrap=accelerate {one} precision=fp16": "accelerate-drops-fp16)",
+        f"wrap=accelerate {one} precision=fp8": "accelerate-leaves-layers-out)",
+        f"wrap=accelerate {two} precision=fp16": "accelerate-drops-fp16)",
     }
-    assert all(why is None or why.count("(rule: ") == 1 for why in skipped.values()), "one sentence each"
-    assert len(plan.conclusions) == 5 and sum(bool(cell.reference) for cell in plan.cells) == 3
+    reasons = {cell.label: cell.skipped for cell in plan.cells if cell.skipped}
+    assert reasons.keys() == refused.keys() & {cell.label for cell in plan.cells}
+    assert all(why.endswith(refused[label]) and why.count("(rule: ") == 1 for label, why in reasons.items())
+    runnable = {(c.settings["wrap"], c.settings["precision"]) for c in plan.cells if not c.skipped}
+    full = {("none", "fp32"), ("none", "fp16"), ("none", "bf16"), ("accelerate", "fp32"), ("accelerate", "bf16")}
+    assert runnable == (full - {("accelerate", "bf16")} if quick else full)
+    assert sum(bool(cell.reference) for cell in plan.cells) == (2 if quick else 6)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from paceline.records.findings import MIN_RUNS, CellFinding, Comparison, Judged, Metric
+from paceline.records.findings import MIN_RUNS, CellFinding, Comparison, Judged, Metric, Past
 from paceline.report.words.cells import reasons
-from paceline.report.words.figures import size_in_words
+from paceline.report.words.figures import capitalized, size_in_words
 
 
 def why(compared: Comparison, metric: Metric) -> str:
@@ -24,42 +25,93 @@ def why(compared: Comparison, metric: Metric) -> str:
             return "beyond chance and beyond the practical size"
 
 
-def _figures(compared: Comparison, metric: Metric) -> str:
+def _form(compared: Comparison, metric: Metric) -> tuple[float, str, str]:
+    """How its figures are scaled and written, and the word between them and the baseline."""
+    if compared.kind == "ratio":
+        return 1, ".3f", "times"
+    return (100, "+.2f", "points from") if metric.unit == "fraction" else (1, "+.3g", "from")
+
+
+def _title(name: str, metrics: Mapping[str, Metric]) -> str:
+    return metrics[name].title if name in metrics else name
+
+
+def _whose(compared: Comparison, metrics: Mapping[str, Metric]) -> str:
+    """The side a claim compares with: `that of on=1x1`, `a quarter` as 0.25 times, or another metric."""
+    what = f"{_title(compared.against, metrics)} of" if compared.against else "that of"
+    same = compared.baseline == compared.candidate and compared.against
+    side = _title(compared.against, metrics) if same else f"{what} {compared.baseline}"
+    return side if compared.factor == 1 else f"{compared.factor:g} x {side}"
+
+
+def figures(compared: Comparison, metrics: Mapping[str, Metric]) -> str:
     assert compared.value is not None
-    scale, how, word = {"ratio": (1, ".3f", "times"), "difference": (1, "+.3g", "from")}[metric.kind]
-    if metric.unit == "fraction":
-        scale, how, word = 100, "+.2f", "points from"
-    text = (
-        f"{metric.title} of {compared.candidate} is {compared.value * scale:{how}} {word} that of {compared.baseline}"
-    )
+    metric = metrics[compared.metric]
+    scale, how, word = _form(compared, metric)
+    unit = f" {metric.unit}" if compared.kind == "difference" and metric.unit not in ("fraction", "") else ""
+    text = f"{metric.title} of {compared.candidate} is {compared.value * scale:{how}}{unit} {word} {_whose(compared, metrics)}"
     if compared.low is None or compared.high is None:
         return f"{text} (n = {compared.n})"
     return f"{text} (95 % interval {compared.low * scale:{how}} to {compared.high * scale:{how}}, n = {compared.n})"
 
 
-def _not_tested(judged: Judged, cells: Mapping[str, CellFinding]) -> str:
+def _not_tested(judged: Judged, cells: Mapping[str, CellFinding], metrics: Mapping[str, Metric]) -> str:
     match judged.basis:
         case "quick study":
             return "a quick study is scaled down: it shows that the study works, not whether the report is right"
         case "no such cell":
-            return f"the study has no cell {judged.cell}"
-        case "no completed run":
+            return f"this matrix has no cell, or several, with {judged.cell}"
+        case "no completed run" | "refused":
             cell = cells[judged.cell]
             return f"{judged.cell} is {cell.outcome}: {next(iter(reasons(cell)), 'no run yet')}"
-        case "no such figure":
-            return f"the runs of {judged.cell} have no {judged.metric}"
         case _:
-            return f"{judged.metric} was not compared"
+            return f"not every run of {judged.cell} has a figure for {_title(judged.metric, metrics)}"
+
+
+def _past(past: Past) -> str:
+    """The report's own effect beside its own spread."""
+    text = f"in the report: {past.effect:.2f}x" if past.kind == "ratio" else f"in the report: {past.effect:+.3g}"
+    if past.spread is None:
+        return text
+    figures = ", ".join(f"{value:g}" for value in past.values)
+    spread = f"its own spread, {past.spread:.2f}x" if past.kind == "ratio" else f"its own spread, {past.spread:.3g}"
+    how = "smaller than" if past.smaller else "more than"
+    return f"{text}, {how} {spread} ({past.what}: {figures})"
+
+
+def _size(judged: Judged, metric: Metric) -> str:
+    return size_in_words(metric if judged.size is None else replace(metric, size=judged.size))
+
+
+def _reason(judged: Judged, compared: Comparison, metrics: Mapping[str, Metric]) -> str:
+    metric = metrics[judged.metric]
+    told = figures(compared, metrics)
+    match judged.basis:
+        case "other hardware":
+            return f"it needs {' and '.join(judged.lacking)}; the figures here: {told}"
+        case "within the practical size":
+            return f"{told}: within {_size(judged, metric)} of each other"
+        case "beyond the interval":
+            return f"{told}: nowhere in the interval is it {judged.says} by {_size(judged, metric)}"
+        case _:
+            pass
+    if judged.verdict == "too few runs":
+        return f"{why(compared, metric)}; {told}"
+    if judged.verdict == "no difference shown":
+        sized = metric if judged.size is None else replace(metric, size=judged.size)
+        return f"{told}: {why(compared, sized)}"
+    return told
 
 
 def judged_why(judged: Judged, metrics: Mapping[str, Metric], cells: Mapping[str, CellFinding]) -> str:
+    """Our figures, what changes at equal work, the report's own effect beside its spread, and the note that goes with the claim."""
     compared = judged.comparison
     if compared is None:
-        return _not_tested(judged, cells)
-    metric = metrics[judged.metric]
-    figures = _figures(compared, metric)
-    if judged.basis == "within the practical size":
-        return f"{figures}: within {size_in_words(metric)} of each other"
-    if judged.verdict == "too few runs":
-        return f"{why(compared, metric)}; {figures}"
-    return f"{figures}: {why(compared, metric)}" if judged.verdict == "no difference shown" else figures
+        told = _not_tested(judged, cells, metrics)
+    else:
+        told = _reason(judged, compared, metrics)
+    if judged.equal_work is not None:
+        told += f"; at equal work: {figures(judged.equal_work, metrics)}"
+    if judged.past is not None and judged.basis != "quick study":
+        told += f"; {_past(judged.past)}"
+    return f"{told}. {capitalized(judged.note)}" if judged.note else told

@@ -19,7 +19,7 @@ _SCALING = {
 
 
 def method(study: StudyFindings) -> str:
-    tested = sum(c.p is not None for c in study.comparisons)
+    tested = study.tested
     pairing = {True: "paired by repeat (same seed, same block)", False: "unpaired (Welch)"}
     ways = " or ".join(pairing[paired] for paired in sorted({c.paired for c in study.comparisons}, reverse=True))
     sizes = "; ".join(f"{m.title} {size_in_words(m)}" for m in study.metrics if m.compared)
@@ -35,6 +35,12 @@ def method(study: StudyFindings) -> str:
     )
 
 
+def changed_in_words(study: StudyFindings) -> str:
+    """What the command line made of the study: its verdicts are about that."""
+    how = "Scaled down on the command line" if study.scaled_down else "Changed on the command line"
+    return f"{how}: {'; '.join(study.changed)}; verdicts are about what was run"
+
+
 def _runs(study: StudyFindings) -> list[str]:
     counts, notes = study.counts, list[str]()
     if study.loose:
@@ -43,6 +49,8 @@ def _runs(study: StudyFindings) -> list[str]:
         notes.append(
             "Quick study: scaled down, so it gives no verdict on a report's conclusion and is not evidence for the full size."
         )
+    if study.changed:
+        notes.append(f"{changed_in_words(study)}.")
     if counts.to_make > 0:
         notes.append(f"Unfinished: {counts.to_make} planned runs are still to be made.")
     if counts.unsteady:

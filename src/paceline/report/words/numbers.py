@@ -60,9 +60,12 @@ def number(value: float | None, unit: str = "") -> str:
 def as_printed(value: float, unit: str) -> str:
     """A figure quoted from elsewhere, with all the digits it was given in.
 
-    >>> as_printed(198.99, "s"), as_printed(0.8555, "fraction")
-    ('198.99 s', '85.55 %')
+    >>> as_printed(198.99, "s"), as_printed(0.8555, "fraction"), as_printed(167.25e6, "bytes")
+    ('198.99 s', '85.55 %', '167.25 MB')
     """
+    if unit == "bytes":  # reports count in thousands
+        power = next((p for p in (3, 2, 1) if abs(value) >= 1000**p), 0)
+        return f"{round(value / 1000**power, 6):.10g} {('B', 'KB', 'MB', 'GB')[power]}"
     return _join(f"{value * 100:.2f}", "%") if unit == "fraction" else _join(f"{value:g}", unit)
 
 
@@ -135,6 +138,9 @@ def effect(compared: Comparison, metric: Metric | None) -> str:
         return times(compared.value, compared.low, compared.high)
     fraction = metric is not None and metric.unit == "fraction"
     factor, word = (100, " points") if fraction else (1, "")
+    if metric is not None and metric.unit == "bytes":
+        how = scale("bytes", compared.value)
+        factor, word = how.factor, f" {how.word}"
     shown = [None if v is None else v * factor for v in (compared.value, compared.low, compared.high)]
     value, low, high = shown
     assert value is not None

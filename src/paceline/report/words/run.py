@@ -44,19 +44,22 @@ def held_back(record: Record) -> list[str]:
 
 
 def memory_notes(record: Record) -> Lines:
-    """The process as a whole, what a device keeps reserved, and why the allocator could not be asked."""
+    """Data that no rank holds alone, the process and the machine as a whole, what a device keeps reserved, and why the allocator could
+    not be asked."""
     used = record.memory
     if used is None:
         return []
-    data, other = (used.sizes or {}).get("data"), (used.parts or {}).get("other")
+    data = (used.sizes or {}).get("data")
     lines: Lines = []
     if data and used.data_shared:
         lines.append(("beside these", f"the data set, {show.number(data, 'bytes')}, once for all ranks of a machine"))
-    elif data and other and data <= other:  # more: it is a file mapped into memory, or it lies in another one
-        lines.append(("in other", f"the data set, {show.number(data, 'bytes')}"))
     if used.rss_bytes:
         steady = f", {show.number(used.rss_steady_bytes, 'bytes')} at the end" if used.rss_steady_bytes else ""
         lines.append(("process memory", f"{show.number(used.rss_bytes, 'bytes')} at most{steady}, torch included"))
+    if used.machine_bytes:
+        lines.append(
+            ("machine memory", f"{show.number(used.machine_bytes, 'bytes')}, all ranks of a machine, shared pages once")
+        )
     if used.reserved_bytes:
         lines.append(("device memory reserved", show.number(used.reserved_bytes, "bytes")))
     if used.why:

@@ -96,6 +96,27 @@ class Cuda:
 HostMemory = tuple[Malloc | None, str | None]
 
 
+class Left:
+    """`with left: ...`, once or more: the bytes that these parts of the program left in use, in sum. 0 where nobody counts."""
+
+    def __init__(self, allocator: Allocator | None = None) -> None:
+        self._allocator, self._sum, self._before = allocator, 0, 0
+
+    def __enter__(self) -> None:
+        self._before = self._read()
+
+    def __exit__(self, *error: object) -> None:
+        self._sum += self._read() - self._before
+
+    def _read(self) -> int:
+        return 0 if self._allocator is None else self._allocator.in_use()
+
+    @property
+    def nbytes(self) -> int:
+        """Never negative: more may be freed than was taken (garbage from before)."""
+        return max(0, self._sum)
+
+
 def host_memory() -> HostMemory:
     """(malloc, None), or (None, why it cannot be read). To be called before anything that is to be counted is allocated."""
     gc.freeze()  # garbage of the imports, collected later, would be taken for memory that the model gave back

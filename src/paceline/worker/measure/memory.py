@@ -1,8 +1,9 @@
 """What a rank's memory is used for. In the first steps the allocator is read after every operator; later steps are not measured.
 
 The parts are taken at the peak, so they add up to it. Parameters, gradients and optimizer state are counted from the tensors that this
-rank holds (its shard, where they are sharded). Activations are what the forward pass left allocated. `other` is the rest: data,
-buffers, batches, temporaries, and parameters fetched from other ranks.
+rank holds (its shard, where they are sharded). Activations are what the forward pass left allocated. `data` is what loading and
+placing the data set left allocated in this process: read from the allocator, because a data set may be a mapped file, or memory that
+ranks share. `other` is the rest: buffers, batches, temporaries, and parameters fetched from other ranks.
 """
 
 from __future__ import annotations
@@ -206,20 +207,22 @@ class Memory(TorchDispatchMode):
         """Called at the end of training while all ranks are alive: when one exits, its share of the shared pages goes to the others."""
         self._proportional = proportional()
 
-    def close(self, *, data_bytes: int | None, data_shared: bool = False) -> dict[str, Any]:
+    def close(self, *, data_bytes: int | None, data_shared: bool = False, data_held: int = 0) -> dict[str, Any]:
         """The record's figures. `peak_bytes`: the allocator's peak, on a GPU over all training steps, on a host over the measured ones.
+        `step_bytes`: that without the data set, which one process has and ranks of a machine share: what can be compared between them.
         `steady_bytes`: in use after a measured step; `end_bytes`: in use now, at the end of training. Much more at the end is a leak.
-        `data_shared`: the ranks of a machine share one copy of the data, which the allocator does not count."""
+        `data_bytes`: the size of the data, `data_held`: what of it this process has from the allocator. `data_shared`: the ranks of a
+        machine share one copy of the data, which the allocator does not count."""
         rss, steady = resident()
         parameters, optimizer = bytes_of(self._model.parameters()), bytes_of(optimizer_state(self._optimizer))
         row: dict[str, Any] = {
-            "peak_bytes": None, "steady_bytes": None, "end_bytes": None, "reserved_bytes": None, "evaluation_peak_bytes": None,
-            "peak_in": None, "rss_bytes": rss, "rss_steady_bytes": steady, "pss_bytes": self._proportional, "data_shared": data_shared,
-            "allocator": None, "why": self._why,
+            "peak_bytes": None, "step_bytes": None, "steady_bytes": None, "end_bytes": None, "reserved_bytes": None,
+            "evaluation_peak_bytes": None, "peak_in": None, "rss_bytes": rss, "rss_steady_bytes": steady,
+            "pss_bytes": self._proportional, "data_shared": data_shared, "allocator": None, "why": self._why,
             "sizes": {
                 "parameters": parameters, "gradients": self._gradients, "optimizer": optimizer, "activations": None, "data": data_bytes,
             },
-            "parts": dict.fromkeys(("parameters", "gradients", "optimizer", "activations", "other")),
+            "parts": dict.fromkeys(("parameters", "gradients", "optimizer", "activations", "data", "other")),
         }  # fmt: skip
         if self._allocator is None or not self._num:
             return row
@@ -235,8 +238,9 @@ class Memory(TorchDispatchMode):
                 "(a file mapped into memory), or the model is smaller than its noise"
             )
             return {**row, "why": why}
-        activations = max(0, min(left, most.used - step.began - most.gradients, peak - sum(tensors.values())))
+        activations = None if self._single_graph else min(left, most.used - step.began - most.gradients)
         row["sizes"]["activations"] = None if self._single_graph else step.activations
+        parts = _parts(peak, tensors, activations, data_held)
         closely = (
             None
             if self._closely
@@ -247,6 +251,7 @@ class Memory(TorchDispatchMode):
         return {
             **row,
             "peak_bytes": peak,
+            "step_bytes": peak - (parts["data"] or 0),
             "steady_bytes": step.ended,
             "end_bytes": self._allocator.in_use(),
             "reserved_bytes": self._allocator.reserved(),
@@ -254,9 +259,13 @@ class Memory(TorchDispatchMode):
             "peak_in": most.phase,
             "allocator": self._allocator.name,
             "why": closely,
-            "parts": {
-                **tensors,
-                "activations": None if self._single_graph else activations,
-                "other": peak - sum(tensors.values()) - (0 if self._single_graph else activations),
-            },
+            "parts": parts,
         }
+
+
+def _parts(peak: int, tensors: dict[str, int], activations: int | None, data: int) -> dict[str, int | None]:
+    """The peak, divided. What was read at other moments is at most what is left of it, so no part is negative and nothing is too much."""
+    rest = peak - sum(tensors.values())
+    kept = max(0, min(activations or 0, rest))
+    held = max(0, min(data, rest - kept))
+    return {**tensors, "activations": None if activations is None else kept, "data": held, "other": rest - kept - held}

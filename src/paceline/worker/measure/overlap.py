@@ -64,7 +64,7 @@ class Overlap:
             self._buckets = []
             self._watch.switch(COMMUNICATION)
             if self._map_bytes:
-                self._world.sent.add(self._map_bytes)
+                self._world.count("all_reduce", self._map_bytes)
         buffer = bucket.buffer()
         self.sizes.append(buffer.nbytes)
         message = buffer if self._divide == 1 else buffer.div_(self._divide)
@@ -73,7 +73,7 @@ class Overlap:
         self.sent_as.add(message.dtype)
         sent = dist.all_reduce(message, async_op=True)
         assert sent is not None
-        self._world.sent.add(message.nbytes)
+        self._world.count("all_reduce", message.nbytes)
 
         def arrived(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
             times[1] = self._watch.moment()

@@ -42,7 +42,7 @@ class Fetch(_Message):
     ) -> Any:
         with self._in_time(), together():
             work = _gather(output_tensor, input_tensor, group=group, async_op=async_op)
-        self._world.sent.add(input_tensor.nbytes)
+        self._world.count("all_gather", input_tensor.nbytes)
         return work
 
 
@@ -54,5 +54,5 @@ class Return(_Message):
     ) -> Any:
         with self._in_time(), together():
             work = _scatter(output_tensor, input_tensor, group=group, op=op, async_op=async_op)
-        self._world.sent.add(input_tensor.nbytes)
+        self._world.count("reduce_scatter", input_tensor.nbytes)
         return work

@@ -43,7 +43,7 @@ class Exchange:
                 message[1 : len(ids) + 1] = ids
             with self.watch.aside():
                 rows = all_gather(message, self.world)
-                self.world.sent.add(message.numel() * message.element_size())
+                self.world.count("all_gather", message.nbytes)
             sizes = [int(size) for size in torch.stack([row[0] for row in rows]).tolist()]
             if max(sizes) <= room:
                 return [row[1 : size + 1] for row, size in zip(rows, sizes, strict=True)]

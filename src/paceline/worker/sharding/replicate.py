@@ -130,8 +130,8 @@ class Replicated(Plain):
                 ids[at : at + len(rows)], values[to : to + len(numbers)] = rows, numbers.to(wide)
                 at, to = at + len(rows), to + len(numbers)
         all_ids, all_values = all_gather(ids, world), all_gather(values, world)
-        world.sent.add(ids.nbytes)
-        world.sent.add(values.nbytes)
+        world.count("all_gather", ids.nbytes)
+        world.count("all_gather", values.nbytes)
         starts, places = [0] * world.size, [0] * world.size
         for parameter, width, num in zip(self._sparse, widths, sizes, strict=True):
             rows, numbers = [], []

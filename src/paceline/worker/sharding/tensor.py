@@ -121,7 +121,7 @@ class CutLayers(Plain):
         mine = torch.stack([_print(tensor) for tensor in tensors]).to(self.world.device)
         with self._watch.aside():
             rows = all_gather(mine, self.world)
-            self.world.sent.add(mine.nbytes)
+            self.world.count("all_gather", mine.nbytes)
         if not all(_alike(row, rows[0]) for row in rows):
             raise RunFailed(
                 f"{self._task.name}: sharding=tensor gave other outputs on one rank than on another: tensor_plan leaves a result in "

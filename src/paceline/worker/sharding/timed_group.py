@@ -16,6 +16,7 @@ from torch import Tensor
 from paceline.worker.measure.clock import Stopwatch
 from paceline.worker.world.collectives import together
 from paceline.worker.world.join import World
+from paceline.worker.world.ring import Kind
 
 
 class TimedProcessGroup(dist.ProcessGroup):
@@ -51,55 +52,58 @@ class TimedProcessGroup(dist.ProcessGroup):
     def shutdown(self) -> None:
         self._inner = None  # the world is left by who joined it
 
-    def _timed(self, inputs: Sequence[Tensor], call: Callable[[], Any]) -> Any:
+    def _timed(self, kind: Kind, inputs: Sequence[Tensor], call: Callable[[], Any], *, kept: int = 0) -> Any:
         """Run one collective and wait for it here, so that the wait is timed as communication. torch would wait at the
-        first use of the result, inside the next operator. On a GPU only the stream waits, not the host."""
+        first use of the result, inside the next operator. On a GPU only the stream waits, not the host. `kept`: bytes of
+        `inputs` that stay on this rank."""
         with self._watch.aside(), together():
             work = call()
             work.wait()
-        self._world.sent.add(sum(tensor.nbytes for tensor in inputs))
+        self._world.count(kind, sum(tensor.nbytes for tensor in inputs) - kept)
         self.num += 1
         return work
 
     def allreduce(self, tensors: Sequence[Tensor], opts: Any = None) -> Any:
-        return self._timed(tensors, lambda: self._inner.allreduce(tensors, opts))
+        return self._timed("all_reduce", tensors, lambda: self._inner.allreduce(tensors, opts))
 
     def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Any:
-        return self._timed(tensors, lambda: self._inner.allreduce_coalesced(tensors, opts))
+        return self._timed("all_reduce", tensors, lambda: self._inner.allreduce_coalesced(tensors, opts))
 
     def broadcast(self, tensors: Sequence[Tensor], opts: Any = None) -> Any:
-        return self._timed(tensors, lambda: self._inner.broadcast(tensors, opts))
+        return self._timed("broadcast", tensors, lambda: self._inner.broadcast(tensors, opts))
 
     def allgather(self, outputs: Any, inputs: Sequence[Tensor], opts: Any = None) -> Any:
-        return self._timed(inputs, lambda: self._inner.allgather(outputs, inputs, opts))
+        return self._timed("all_gather", inputs, lambda: self._inner.allgather(outputs, inputs, opts))
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         call = self._either("all_gather_single", "_allgather_base")
-        return self._timed([input], lambda: call(output, input, opts))
+        return self._timed("all_gather", [input], lambda: call(output, input, opts))
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Sequence[Tensor], opts: Any = None) -> Any:
         call = self._either("all_gather_single_coalesced", "allgather_into_tensor_coalesced")
-        return self._timed(inputs, lambda: call(outputs, inputs, opts))
+        return self._timed("all_gather", inputs, lambda: call(outputs, inputs, opts))
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Any:
         call = self._either("reduce_scatter_single", "_reduce_scatter_base")
-        return self._timed([input], lambda: call(output, input, opts))
+        return self._timed("reduce_scatter", [input], lambda: call(output, input, opts))
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Sequence[Tensor], opts: Any = None) -> Any:
         call = self._either("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced")
-        return self._timed(inputs, lambda: call(outputs, inputs, opts))
+        return self._timed("reduce_scatter", inputs, lambda: call(outputs, inputs, opts))
 
     def scatter(self, outputs: Sequence[Tensor], inputs: Any, opts: Any = None) -> Any:
-        return self._timed(
-            [part for parts in inputs for part in parts], lambda: self._inner.scatter(outputs, inputs, opts)
-        )
+        pieces = [part for parts in inputs for part in parts]
+        return self._timed("scatter", pieces, lambda: self._inner.scatter(outputs, inputs, opts))
 
     def all_to_all_single(self, output: Tensor, input: Tensor, outs: Any, ins: Any, opts: Any = None) -> Any:
         call = self._either("all_to_all_single", "alltoall_base")
-        return self._timed([input], lambda: call(output, input, outs, ins, opts))
+        kept = input.nbytes // self._world.size  # without a word of sizes all pieces are equal
+        if ins:
+            kept = input[: ins[self._world.rank]].nbytes
+        return self._timed("all_to_all", [input], lambda: call(output, input, outs, ins, opts), kept=kept)
 
     def barrier(self, opts: Any = None) -> Any:
-        return self._timed((), lambda: self._inner.barrier(opts))
+        return self._timed("barrier", (), lambda: self._inner.barrier(opts))
 
     def _either(self, new: str, old: str) -> Callable[..., Any]:
         return getattr(self._inner, new, None) or getattr(self._inner, old)

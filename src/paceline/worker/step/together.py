@@ -38,7 +38,7 @@ def gather_rows(own: torch.Tensor, sizes: Sequence[int], world: World) -> torch.
     room[: len(own)] = own
     as_bytes = room.reshape(-1).view(torch.uint8)  # gloo does not know every dtype
     rows = all_gather(as_bytes, world)
-    world.sent.add(as_bytes.numel())
+    world.count("all_gather", as_bytes.numel())
     return torch.cat([row.view(own.dtype).view(room.shape)[:size] for row, size in zip(rows, sizes, strict=True)])
 
 
@@ -79,7 +79,7 @@ class Together:
         shapes = [list(leaf.shape[1:]) for leaf in leaves_of((outputs, batch)) if isinstance(leaf, torch.Tensor)]
         with self.watch.aside() if self.watch is not None else nullcontext():
             low, high = agree(crc32(repr(shapes).encode()), self.world)
-        self.world.sent.add(8)
+        self.world.count("all_reduce", 8)
         if low != high:
             raise RunFailed(
                 f"the loss couples the samples of a batch, so ranks gather what it is given; but it has other shapes on other ranks (here, "

@@ -141,6 +141,11 @@ def windows(text: bytes, length: int) -> Bytes:
     return np.frombuffer(text, dtype=np.uint8, count=num * length).reshape(num, length)
 
 
+def lengths(num: int, least: int, most: int, *, stream: int) -> list[int]:
+    """How long each of `num` windows is, all lengths alike. Drawn one after the other: more windows change no earlier one."""
+    return _rng(stream=stream).integers(least, most, size=num, endpoint=True).tolist()
+
+
 def _rng(*, stream: int) -> np.random.Generator:
-    """Words, training and test text have streams of their own: `num_train` must not change the test text."""
+    """Words, training and test text, and lengths of both have streams of their own: `num_train` must not change the test."""
     return np.random.Generator(np.random.PCG64([_SEED, stream]))

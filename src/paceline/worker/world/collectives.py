@@ -46,11 +46,12 @@ def all_reduce_(tensor: torch.Tensor, world: World) -> torch.Tensor:
     if world.shared_all_reduce is not None and world.shared_all_reduce.takes(tensor):
         with _lost():
             world.shared_all_reduce.all_reduce_(tensor)
+        world.count("memory", tensor.nbytes)
     else:
         with together():
             dist.all_reduce(tensor)
         world.sent.by_backend += 1
-    world.sent.add(tensor.nbytes)
+        world.count("all_reduce", tensor.nbytes)
     return tensor
 
 
@@ -91,7 +92,7 @@ class Exchange:
             self._shared_all_reduce.wait(self._message)
         except Gone as error:
             raise PeerLost(error) from error
-        self._world.sent.add(self._num_bytes)
+        self._world.count("memory", self._num_bytes)
 
     def release(self) -> None:
         """Tell the other ranks that this one has read `messages`: they may write the next ones."""
@@ -136,7 +137,7 @@ def all_to_all(pieces: list[torch.Tensor], shapes: list[tuple[int, int]], world:
     room = torch.empty(sum(come), dtype=torch.uint8, device=device)
     with together():
         dist.all_to_all_single(room, message, come, go)
-    world.sent.add(sum(go) - go[world.rank])
+    world.count("all_to_all", sum(go) - go[world.rank])
     return [part.view(dtype).view(shape) for part, shape in zip(room.split(come), shapes, strict=True)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import socket
 import sys
@@ -24,6 +25,18 @@ class Identity:
     dialect: str
     host: str
     has_agent: bool = False  # torch's agent keeps a store for its ranks, at MASTER_ADDR
+
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def this_machine() -> str | None:
+    """The same for every process under one kernel, whatever host name it sees (containers, nodes of a cluster in a box); another one
+    on every machine and after every boot. None where the system does not tell."""
+    try:
+        return hashlib.sha256(_BOOT.read_bytes()).hexdigest()[:12]
+    except OSError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from paceline.spec.run import Spec
 from paceline.worker.world import mpi, reach
 from paceline.worker.world.env import Identity, Meeting, meeting, use_interface
 from paceline.worker.world.pulse import OnLoss, Pulse
+from paceline.worker.world.ring import Kind, sent_bytes
 from paceline.worker.world.shared_all_reduce import SharedAllReduce
 
 # A rank that dies is noticed within seconds, by the parent or by its heartbeat; this is for a rank that hangs when there is no timeout.
@@ -30,17 +31,14 @@ _BACKENDS = {"gloo": "gloo", "mpi": "mpi4py", "nccl": "cpu:gloo,cuda:nccl"}
 class Sent:
     """Counts the collectives this rank took part in: ranks that send each other nothing train several models.
 
-    `bytes`: this rank's own part of each message, however often a backend then sends it on. `by_backend`: the all-reduces that went
-    through the backend.
+    `bytes`: what this rank gave to them, its own part of each message. `ring_bytes`: what it sends for that where each is made by a
+    ring (`ring.py`). `by_backend`: the all-reduces that went through the backend.
     """
 
     num: int = 0
     bytes: int = 0
+    ring_bytes: float = 0.0
     by_backend: int = 0
-
-    def add(self, nbytes: int) -> None:
-        self.num += 1
-        self.bytes += nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +53,13 @@ class World:
     pulse: Pulse | None = None
     sent: Sent = field(default_factory=Sent)
     shared_all_reduce: SharedAllReduce | None = None  # where messages=memory
+
+    def count(self, kind: Kind, nbytes: int) -> None:
+        """One collective, to which this rank gave `nbytes`. Called where the collective is, because only there its kind is known."""
+        sent = self.sent
+        sent.num += 1
+        sent.bytes += nbytes
+        sent.ring_bytes += sent_bytes(kind, nbytes, size=self.size)
 
 
 def check_identity(identity: Identity, spec: Spec) -> None:

@@ -48,7 +48,8 @@ def eager_step(
 
 
 def looked_at(
-    make: Callable[[], torch.nn.Module], *, optimizer: str, accumulate: int = 1, look: bool = True, steps: int = 2, **more: Any
+    make: Callable[[], torch.nn.Module], *, optimizer: str, accumulate: int = 1, look: bool = True, steps: int = 2, data_held: int = 0,
+    **more: Any,
 ) -> dict[str, Any]:  # fmt: skip
     host, why = host_memory()
     net = make()
@@ -76,7 +77,7 @@ def looked_at(
         else:
             step(StepInput(step_input(), None, BATCH), Tally())
         watch.switch("data")
-    return memory.close(data_bytes=None)
+    return memory.close(data_bytes=None, data_held=data_held)
 
 
 STATE = {"sgd": 0, "adam": 2, "adamw": 2, "rmsprop": 1}
@@ -178,6 +179,20 @@ def test_another_malloc_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_resident_memory_is_the_processs_own() -> None:
     peak, now = resident()
     assert now is not None and 50e6 < now <= peak < 50e9
+
+
+def test_the_data_set_is_a_part_and_not_in_what_the_step_needs() -> None:
+    """What loading left counts, whoever holds it: here nobody does, so it is memory that something else took."""
+    found = looked_at(model, optimizer="adam", data_held=100_000)
+    assert found["parts"]["data"] == 100_000 and found["step_bytes"] == found["peak_bytes"] - 100_000
+    assert sum(found["parts"].values()) == found["peak_bytes"]
+
+
+def test_no_part_is_negative_when_the_data_is_gone_by_the_peak() -> None:
+    """A Dataset may have let go of what it loaded."""
+    found = looked_at(model, optimizer="adam", data_held=1 << 40)
+    assert found["parts"]["other"] == 0 and found["parts"]["activations"] > 0
+    assert sum(found["parts"].values()) == found["peak_bytes"] and found["step_bytes"] > 0
 
 
 def test_gradients_at_the_peak_are_booked_where_they_belong() -> None:

@@ -1,0 +1,32 @@
+"""A report's own figures: how large its effect was, and how far its figures for one and the same configuration lie apart."""
+
+from __future__ import annotations
+
+from paceline.records.findings import Metric, Past
+from paceline.records.study import Conclusion, StudyPlan
+
+
+def past(conclusion: Conclusion, plan: StudyPlan, metric: Metric | None) -> Past | None:
+    """None where the report gives no figures for the two cells."""
+    quoted = {cell.label: cell.reference for cell in plan.cells}
+    before = quoted.get(conclusion.baseline, {}).get(conclusion.against or conclusion.metric)
+    after = quoted.get(conclusion.candidate, {}).get(conclusion.metric)
+    if before is None or after is None or metric is None:
+        return None
+    if metric.kind == "ratio" and min(before, after) > 0:
+        found = Past(conclusion.metric, "ratio", after / (before * conclusion.factor))
+    else:
+        found = Past(conclusion.metric, "difference", after - before * conclusion.factor)
+    return _beside_spread(found, plan)
+
+
+def _beside_spread(found: Past, plan: StudyPlan) -> Past:
+    """The widest of what the report measured several times; without any, its effect stands alone."""
+    rows = [row for row in plan.repeated if row.metric == found.metric]
+    if not rows:
+        return found
+    ratio = found.kind == "ratio"
+    spreads = [(max(row.values) / min(row.values) if ratio else max(row.values) - min(row.values), row) for row in rows]
+    spread, row = max(spreads, key=lambda pair: pair[0])
+    size = max(found.effect, 1 / found.effect) if ratio else abs(found.effect)
+    return Past(found.metric, found.kind, found.effect, row.what, tuple(row.values), spread, size <= spread)
