@@ -24,7 +24,7 @@ ORDERS ?= 1 2 3 4 5
 # A machine with a GPU may have no .venv of ours and no network: an interpreter that is named is used as it is.
 GPU_PYTHON ?= $(if $(filter-out default file undefined,$(origin PYTHON)),$(PYTHON),$(or $(wildcard $(PY)),$(PYTHON)))
 
-.PHONY: help setup demo test docs lint format types arch bench soak gpu matrix clean system
+.PHONY: help setup demo test docs lint format types arch bench studies soak gpu matrix clean system
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -70,6 +70,9 @@ bench: $(FULL)  ## how long commands take to answer, and launchers to start; wha
 	$(PY) benchmarks/conv.py --json
 	$(PY) benchmarks/scaling.py --json
 	$(PY) benchmarks/train.py --device cpu --threads 1 --batch 32 --tasks features,mnist-convnet --json
+
+studies: $(FULL) system  ## every study this machine can run, at the scale in scripts/studies (an hour or two, resumable), and the tables in docs/
+	$(PY) scripts/studies run
 
 soak: $(FULL)  ## the tests marked slow and those on Slurm, one at a time; then unit, contract and dist tests in five random orders
 	$(PYTEST) -m "slow and not gpu" --timeout 3600

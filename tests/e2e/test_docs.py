@@ -175,6 +175,35 @@ def test_every_shipped_study_has_a_page() -> None:
         assert f"(studies/{study}.md)" in index
 
 
+def test_the_tables_of_the_studies_are_what_was_measured() -> None:
+    """Pages hold the tables of docs/studies/results, and nothing that was typed."""
+    stale = {
+        path: text
+        for path, text in runpy.run_path(str(ROOT / "scripts" / "studies"))["pages"]().items()
+        if path.read_text() != text
+    }
+    assert not stale, f"{', '.join(map(str, stale))}: run scripts/studies pages"
+
+
+def test_every_claim_has_a_verdict() -> None:
+    """Of real runs, for the claims as they stand now: a claim that is changed needs new runs, or a new look at the old ones."""
+    folder = ROOT / "docs" / "studies" / "results"
+    made: dict[str, list[dict[str, Any]]] = {}
+    for path in folder.glob("*.json"):
+        result: dict[str, Any] = json.loads(path.read_text())
+        assert result["repeats"] >= 3 and result["date"], path.name
+        made.setdefault(result["study"], []).append(result)
+    assert made.keys() == shipped().keys()
+    for study, file in shipped().items():
+        assert file.reference is not None
+        claims = [(said.report, said.claim) for said in file.reference.conclusions]
+        for result in made[study]:
+            assert [(told["report"], told["claim"]) for told in result["claims"]] == claims, study
+        for index, (_, claim) in enumerate(claims):
+            verdicts = {result["claims"][index]["verdict"] for result in made[study]}
+            assert verdicts & {"confirmed", "refuted", "no difference shown", "not tested here"}, f"{study}: {claim}"
+
+
 def test_the_page_of_commands_is_the_programs_own() -> None:
     page = runpy.run_path(str(ROOT / "scripts" / "commands-page"))
     assert page["PAGE"].read_text() == page["render"](), "make docs writes it anew"

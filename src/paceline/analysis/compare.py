@@ -97,10 +97,9 @@ def point(metric: Metric, of: Sample) -> float:
 
 def practical_size(metric: Metric, baseline: Sequence[float]) -> float:
     """How far from "the same" the estimate must lie to matter, on the scale it is measured on."""
-    mean = abs(statistics.fmean(baseline))
     if metric.kind == "ratio":
-        return math.log1p(max(metric.size, metric.floor / mean if mean else 0.0))
-    return max(metric.floor, metric.size * mean if metric.relative else metric.size)
+        return math.log1p(metric.size)
+    return metric.size * abs(statistics.fmean(baseline)) if metric.relative else metric.size
 
 
 def on_scale(metric: Metric, value: float) -> float:

@@ -20,7 +20,6 @@ _TIMES = (
 )
 # Compared is what a rank's model and step need. The others hold the data set on one process and share it on several, or count shared
 # pages once a rank: between world sizes they would say who holds the data, and not who needs more.
-# malloc's own count is noisy by some 100 KB, and a backend's buffers are as large: of a model of 2 MB that is no news.
 _STEP = Metric(
     "memory.step_bytes", "memory of model and step", "bytes", "lower", "ratio", 0.02, floor=256 * 1024, main=False
 )

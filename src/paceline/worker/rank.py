@@ -18,7 +18,7 @@ from paceline.records.events import STARTED, Broke, EventLog, Started
 from paceline.records.layout import RunDir
 from paceline.records.split import STARTUP
 from paceline.worker.measure.cap import ran_out
-from paceline.worker.measure.clock import Stopwatch, wall
+from paceline.worker.measure.clock import Stopwatch, wall, with_wall
 from paceline.worker.world.env import Identity, meeting, this_machine
 
 
@@ -44,7 +44,7 @@ _GRACE_S = 4.0  # seconds for the parent to report the rank that died, before th
 
 def train_job(run: RunDir, identity: Identity, *, own_log: bool, start: str = STARTED) -> None:
     """One rank from its first line to its last; every end but a signal leaves a last event."""
-    watch, began_t = Stopwatch(f"{STARTUP}import"), wall()  # together: what passes between two clocks is in no part
+    watch, began_t = with_wall(lambda: Stopwatch(f"{STARTUP}import"))
     log = EventLog(run.events(identity.rank))
     where = {"machine": this_machine(), "cores": os.cpu_count()}
     log.write(Started(rank=identity.rank, host=identity.host, pid=os.getpid(), t=began_t, start=start, **where))

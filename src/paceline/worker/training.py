@@ -25,7 +25,7 @@ from paceline.worker.kernels.gather import kernel
 from paceline.worker.loop import train
 from paceline.worker.measure.allocator import Left, host_memory
 from paceline.worker.measure.cap import Cap
-from paceline.worker.measure.clock import Stopwatch, wall
+from paceline.worker.measure.clock import Stopwatch, wall, with_wall
 from paceline.worker.measure.observer import Observer
 from paceline.worker.measure.tally import Tally
 from paceline.worker.measure.timeline import following
@@ -125,9 +125,8 @@ def _train(parts: Parts, run: RunDir, log: EventLog, fixed: dict[str, Any], core
     _save(parts, run)
     watch.switch("shutdown")
     watch.settle()
-    shutdown_t = wall() - watch.spent(
-        "shutdown"
-    )  # where that part begins; it ends where the parent sees the process end
+    spent_s, t = with_wall(lambda: watch.spent("shutdown"))
+    shutdown_t = t - spent_s  # where that part begins; it ends where the parent sees the process end
     observe.close()
     clock, startup = worked({name: seconds for name, seconds in watch.parts.items() if name != "shutdown"})
     log.write(

@@ -77,7 +77,7 @@ def test_zero_bytes_are_compared_by_their_difference() -> None:
     state = lambda label, size: timed(label, 1.0, memory={"rss_bytes": 1, "sizes": {"optimizer": size}})  # noqa: E731
     said = _said(metric="memory.sizes.optimizer")
     found = _one(said, state("a", 4000), state("b", 0))
-    assert found.verdict == "confirmed" and "-4e+03 bytes from" in found.why
+    assert found.verdict == "confirmed" and "is -3.91 KiB from that of a" in found.why
     assert _one(said, state("a", 0), state("b", 0)).verdict == "refuted"
     assert _one(said.model_copy(update={"says": "equal"}), state("a", 0), state("b", 0)).verdict == "confirmed"
     assert _one(said, state("a", 0), state("b", 4000)).verdict == "refuted"
@@ -167,7 +167,7 @@ def test_an_effect_smaller_than_the_report_s_own_spread(after: float, smaller: b
     a, b = timed("a", 20.0, reference={"time.training_s": 80.0}), timed("b", 10.0, reference={"time.training_s": after})
     found = _one(_said(), a, b, repeated=spread)
     assert found.past is not None and found.past.smaller is smaller
-    assert ("smaller than its own spread, 1.19x (two GPUs: 67.21, 80.27, 78.58)" in found.why) is smaller
+    assert ("smaller than its own spread, 1.19x (two GPUs: 67.21 s, 80.27 s, 78.58 s)" in found.why) is smaller
 
 
 def test_quick_is_not_tested() -> None:

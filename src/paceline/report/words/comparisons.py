@@ -8,6 +8,7 @@ from dataclasses import replace
 from paceline.records.findings import MIN_RUNS, CellFinding, Comparison, Judged, Metric, Past
 from paceline.report.words.cells import reasons
 from paceline.report.words.figures import capitalized, size_in_words
+from paceline.report.words.numbers import as_printed, number
 
 
 def why(compared: Comparison, metric: Metric) -> str:
@@ -25,11 +26,12 @@ def why(compared: Comparison, metric: Metric) -> str:
             return "beyond chance and beyond the practical size"
 
 
-def _form(compared: Comparison, metric: Metric) -> tuple[float, str, str]:
-    """How its figures are scaled and written, and the word between them and the baseline."""
+def _amount(value: float, compared: Comparison, metric: Metric) -> str:
     if compared.kind == "ratio":
-        return 1, ".3f", "times"
-    return (100, "+.2f", "points from") if metric.unit == "fraction" else (1, "+.3g", "from")
+        return f"{value:.3f}"
+    if metric.unit == "fraction":
+        return f"{value * 100:+.2f}"
+    return f"{'+' if value > 0 else ''}{number(value, metric.unit)}" if metric.unit else f"{value:+.3g}"
 
 
 def _title(name: str, metrics: Mapping[str, Metric]) -> str:
@@ -47,12 +49,13 @@ def _whose(compared: Comparison, metrics: Mapping[str, Metric]) -> str:
 def figures(compared: Comparison, metrics: Mapping[str, Metric]) -> str:
     assert compared.value is not None
     metric = metrics[compared.metric]
-    scale, how, word = _form(compared, metric)
-    unit = f" {metric.unit}" if compared.kind == "difference" and metric.unit not in ("fraction", "") else ""
-    text = f"{metric.title} of {compared.candidate} is {compared.value * scale:{how}}{unit} {word} {_whose(compared, metrics)}"
+    word = "times" if compared.kind == "ratio" else "points from" if metric.unit == "fraction" else "from"
+    amount = _amount(compared.value, compared, metric)
+    text = f"{metric.title} of {compared.candidate} is {amount} {word} {_whose(compared, metrics)}"
     if compared.low is None or compared.high is None:
         return f"{text} (n = {compared.n})"
-    return f"{text} (95 % interval {compared.low * scale:{how}} to {compared.high * scale:{how}}, n = {compared.n})"
+    low, high = (_amount(end, compared, metric) for end in (compared.low, compared.high))
+    return f"{text} (95 % interval {low} to {high}, n = {compared.n})"
 
 
 def _not_tested(judged: Judged, cells: Mapping[str, CellFinding], metrics: Mapping[str, Metric]) -> str:
@@ -68,15 +71,18 @@ def _not_tested(judged: Judged, cells: Mapping[str, CellFinding], metrics: Mappi
             return f"not every run of {judged.cell} has a figure for {_title(judged.metric, metrics)}"
 
 
-def _past(past: Past) -> str:
+def _past(past: Past, metric: Metric) -> str:
     """The report's own effect beside its own spread."""
-    text = f"in the report: {past.effect:.2f}x" if past.kind == "ratio" else f"in the report: {past.effect:+.3g}"
+    scale, form, unit = (1, ".2f", "x") if past.kind == "ratio" else (1, ".3g", "")
+    if past.kind == "difference" and metric.unit == "fraction":
+        scale, form, unit = 100, ".2f", " points"
+    sign = "+" if past.kind == "difference" else ""
+    text = f"in the report: {past.effect * scale:{sign}{form}}{unit}"
     if past.spread is None:
         return text
-    figures = ", ".join(f"{value:g}" for value in past.values)
-    spread = f"its own spread, {past.spread:.2f}x" if past.kind == "ratio" else f"its own spread, {past.spread:.3g}"
+    figures = ", ".join(as_printed(value, metric.unit) for value in past.values)
     how = "smaller than" if past.smaller else "more than"
-    return f"{text}, {how} {spread} ({past.what}: {figures})"
+    return f"{text}, {how} its own spread, {past.spread * scale:{form}}{unit} ({past.what}: {figures})"
 
 
 def _size(judged: Judged, metric: Metric) -> str:
@@ -113,5 +119,5 @@ def judged_why(judged: Judged, metrics: Mapping[str, Metric], cells: Mapping[str
     if judged.equal_work is not None:
         told += f"; at equal work: {figures(judged.equal_work, metrics)}"
     if judged.past is not None and judged.basis != "quick study":
-        told += f"; {_past(judged.past)}"
+        told += f"; {_past(judged.past, metrics[judged.metric])}"
     return f"{told}. {capitalized(judged.note)}" if judged.note else told

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from paceline.records.findings import Comparison, Interval, Metric
-from paceline.report.words.numbers import number
 
 
 def points(figure: Interval) -> str:
@@ -52,9 +51,7 @@ def size_in_words(metric: Metric) -> str:
     """The practical size: how big a difference must be to matter."""
     if metric.unit == "fraction":
         return f"{metric.size * 100:g} points"
-    if metric.kind == "ratio" or metric.relative:
-        return f"{metric.size * 100:g} %" + (f" or {number(metric.floor, metric.unit)}" if metric.floor else "")
-    return f"{metric.size:g}"
+    return f"{metric.size * 100:g} %" if metric.kind == "ratio" or metric.relative else f"{metric.size:g}"
 
 
 def interval_in_words(low: float | None, high: float | None, n: int, digits: str) -> str:

@@ -12,7 +12,7 @@ def _hardware(mark: Fingerprint) -> str:
         mark.cpu or "unknown processor",
         f"{mark.cores} cores" if mark.cores else "",
         f"{mark.memory_bytes / 2**30:.0f} GiB" if mark.memory_bytes else "",
-        f"{mark.gpus} GPUs" if mark.gpus else "no GPU",
+        f"{mark.gpus} GPU{'s' if mark.gpus > 1 else ''}" if mark.gpus else "no GPU",
         mark.system or "",
     ]
     return ", ".join(part for part in parts if part)

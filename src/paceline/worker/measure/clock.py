@@ -9,6 +9,7 @@ import time
 from array import array
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from paceline.records.split import COMMUNICATION
 
@@ -50,6 +51,21 @@ class CollectiveTimes:
     def take(self) -> tuple[array[float], array[float], array[float]]:
         times, self._times = self._times, (array("d"), array("d"), array("d"))
         return times
+
+
+T = TypeVar("T")
+_CLOSE_S, _TRIES = 50e-6, 10
+
+
+def with_wall(read: Callable[[], T]) -> tuple[T, float]:
+    """What `read` gives, and the time of day at that moment. On a busy machine a process may be put aside between two readings, for
+    tens of milliseconds that would be in no part; then both are read again."""
+    began, value, t = now(), read(), wall()
+    for _ in range(_TRIES):
+        if now() - began < _CLOSE_S:
+            break
+        began, value, t = now(), read(), wall()
+    return value, t
 
 
 class Stopwatch:
