@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from paceline.base.errors import BadInput
 from paceline.commands.study import never_judged, ready, shipped
 from paceline.records.study import StudyPlan
 from paceline.spec.host import PACKAGES, PROGRAMS, here
+from paceline.spec.rules.table import RULES
 from paceline.study.expand import matches
 from paceline.study.reports import parts
 
@@ -63,7 +65,7 @@ def test_every_figure_of_a_report_stands_in_a_cell(name: str) -> None:
 
 def test_every_claim_of_the_reports_is_judged_or_says_what_it_waits_for() -> None:
     """The five reports claim by claim. A claim that is dropped from a study file, or made up for a report, is found here."""
-    shipped_claims: dict[str, list[str]] = {part.id: list(part.claims) for part in parts()}
+    shipped_claims = {part.id: [*(fact.claim for fact in part.facts), *part.claims] for part in parts()}
     for file in STUDIES.values():
         for said in file.reference.conclusions if file.reference else []:
             if said.report is not None:
@@ -89,7 +91,23 @@ def test_our_own_claims_are_ours() -> None:
         "Cut by columns a table sends more than cut by rows", "FSDP sends more than plain data parallelism",
         "MPI is faster than gloo between two processes of one machine",
         "SGD without momentum keeps no state, and Adam two numbers a parameter",
+        "There is one gradient for each parameter, however many micro-batches it is the sum of",
+        "FSDP needs less memory than tensor parallelism", "Tensor parallelism communicates more than a sharded table",
+        "Tensor parallelism is the more complex - more messages a step than FSDP",
+        "A sharded table is the less complex - fewer messages a step than FSDP",
+        "A sharded table has to fetch the rows it does not hold, so more is sent",
     }  # fmt: skip
+
+
+def test_facts_that_can_be_computed() -> None:
+    """What no study decides, and arithmetic does; a fact that stands on a rule names one that is there."""
+    number = 6.342e-5
+    assert struct.pack("<f", number) == bytes.fromhex("5A008538") and struct.pack(">f", number) == bytes.fromhex(
+        "3885005A"
+    )
+    told = [fact.why for part in parts() for fact in part.facts]
+    named = {rule for why in told for rule in re.findall(r"rule ([a-z0-9-]+)", why)}
+    assert named and named <= {rule.name for rule in RULES}
 
 
 @pytest.mark.parametrize(

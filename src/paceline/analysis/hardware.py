@@ -1,4 +1,7 @@
-"""What hardware a claim speaks of and the runs of two cells did not have. From what the ranks recorded, not from what was asked for."""
+"""What hardware a claim speaks of and the runs of two cells did not have.
+
+Devices are those of the resolved spec, which every rank checks; machines and cores are what the ranks recorded.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ The rules, all of them here; the practical size is the metric's own, or the clai
 - An interval within the practical size confirms "equal", and refutes "lower" and "higher".
 - A difference that is shown confirms the direction it has, and refutes the other one and "equal".
 - Where none is shown, "lower" is refuted if no value of the interval is lower by the practical size; "higher" likewise.
+- A claim with a size of its own ("far slower") is about that size: confirmed where the whole interval has it, refuted where none of
+  it has, and not decided where the interval reaches both sides, or where all comparisons together leave it to chance.
 - Runs on other hardware than a claim speaks of say nothing of it, whatever their figures are.
 """
 
@@ -13,7 +15,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paceline.analysis.cells import figure
+from paceline.analysis.cells import figure, planned
 from paceline.analysis.compare import Key, Question
 from paceline.analysis.hardware import lacking
 from paceline.analysis.past import past
@@ -51,10 +53,29 @@ def _distance(compared: Comparison, value: float) -> float:
     return math.log(value) if compared.kind == "ratio" else value
 
 
-def _verdict(says: str, compared: Comparison) -> tuple[ReportVerdict, Basis]:
+def _sized(says: str, low: float, high: float, size: float) -> tuple[ReportVerdict, Basis]:
+    """`low` and `high` of the distance; `size` is the claim's own."""
+    if says == "equal":
+        if -size <= low and high <= size:
+            return "confirmed", "within the practical size"
+        return (
+            ("refuted", "beyond its size") if low > size or high < -size else ("not decided", "both sides of its size")
+        )
+    if says == "lower":
+        low, high = -high, -low
+    if low >= size:
+        return "confirmed", "beyond its size"
+    return ("refuted", "beyond the interval") if high < size else ("not decided", "both sides of its size")
+
+
+def _verdict(conclusion: Conclusion, compared: Comparison) -> tuple[ReportVerdict, Basis]:
     if compared.value is None or compared.low is None or compared.high is None:
         return "too few runs", "compared"
-    low, high = (_distance(compared, end) for end in (compared.low, compared.high))
+    says, (low, high) = conclusion.says, (_distance(compared, end) for end in (compared.low, compared.high))
+    if conclusion.size is not None:
+        verdict, basis = _sized(says, low, high, compared.size)
+        chance = basis == "beyond its size" and compared.reason in ("chance", "chance among many")
+        return ("not decided", "compared") if chance else (verdict, basis)
     if -compared.size <= low and high <= compared.size:
         return "confirmed" if says == "equal" else "refuted", "within the practical size"
     if compared.reason == "shown":
@@ -76,6 +97,10 @@ def _absent(judged: Judged, conclusion: Conclusion, cells: Mapping[str, CellReco
             return replace(judged, basis="no such cell", cell=label)
         if cell.plan.skipped or _all_refused(cell):
             return replace(judged, verdict="not tested here", basis="refused", cell=label)
+        if not cell.completed and len(cell.failed) >= planned(
+            cell
+        ):  # what this machine does with it, and no run still to come
+            return replace(judged, verdict="not tested here", basis="failed", cell=label)
         if not cell.completed:
             return replace(judged, basis="no completed run", cell=label)
         if all(figure(record, metric) is None for _, record in cell.completed):
@@ -112,5 +137,5 @@ def _judged(
     judged = replace(judged, comparison=compared, equal_work=answers.get(fair.key) if fair else None)
     if lacks := lacking(conclusion.needs, asked.baseline, asked.candidate):
         return replace(judged, verdict="not tested here", basis="other hardware", lacking=lacks)
-    verdict, basis = _verdict(conclusion.says, compared)
+    verdict, basis = _verdict(conclusion, compared)
     return replace(judged, verdict=verdict, basis=basis)

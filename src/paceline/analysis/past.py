@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from paceline.records.findings import Metric, Past
 from paceline.records.study import Conclusion, StudyPlan
+from paceline.spec.conclusion import Repeated
 
 
 def past(conclusion: Conclusion, plan: StudyPlan, metric: Metric | None) -> Past | None:
@@ -17,12 +21,18 @@ def past(conclusion: Conclusion, plan: StudyPlan, metric: Metric | None) -> Past
         found = Past(conclusion.metric, "ratio", after / (before * conclusion.factor))
     else:
         found = Past(conclusion.metric, "difference", after - before * conclusion.factor)
-    return _beside_spread(found, plan)
+    settings = [cell.settings for cell in plan.cells if cell.label in (conclusion.baseline, conclusion.candidate)]
+    return _beside_spread(
+        found, [row for row in plan.repeated if row.metric == found.metric and _is_of(row.cell, settings)]
+    )
 
 
-def _beside_spread(found: Past, plan: StudyPlan) -> Past:
+def _is_of(cell: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> bool:
+    return any(all(str(one.get(name)) == str(value) for name, value in cell.items()) for one in settings)
+
+
+def _beside_spread(found: Past, rows: Sequence[Repeated]) -> Past:
     """The widest of what the report measured several times; without any, its effect stands alone."""
-    rows = [row for row in plan.repeated if row.metric == found.metric]
     if not rows:
         return found
     ratio = found.kind == "ratio"

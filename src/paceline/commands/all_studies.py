@@ -108,6 +108,7 @@ def claims(every: Sequence[Told]) -> list[Claim]:
     found: list[Claim] = []
     for part in parts():
         found += [claim for claim in judged if claim.of == part.id]
+        found += [Claim(part.id, fact.claim, fact.verdict, fact.why) for fact in part.facts]
         found += [Claim(part.id, claim, "not tested here", f"it waits for {part.waits_for}") for claim in part.claims]
     return found + [claim for claim in judged if not claim.of]
 

@@ -18,11 +18,13 @@ Verdict = Literal["faster", "slower", "better", "worse", "higher", "lower", "no 
 Reason = Literal["too few runs", "chance", "chance among many", "small", "shown"]
 CellOutcome = Literal["completed", "failed", "skipped", "partial", "pending"]
 PaybackVerdict = Literal["paid back", "never", "not shown", "too few runs"]
-ReportVerdict = Literal["confirmed", "refuted", "no difference shown", "too few runs", "not tested", "not tested here"]
+ReportVerdict = Literal[
+    "confirmed", "refuted", "no difference shown", "not decided", "too few runs", "not tested", "not tested here"
+]
 # What a judgement stands on: a comparison, or why there is none.
 Basis = Literal[
-    "compared", "within the practical size", "beyond the interval", "quick study", "no such cell", "no completed run", "refused",
-    "no such figure", "other hardware",
+    "compared", "within the practical size", "beyond the interval", "beyond its size", "both sides of its size", "quick study",
+    "no such cell", "no completed run", "failed", "refused", "no such figure", "other hardware",
 ]  # fmt: skip
 # How clear a cause is: it takes more runs to name one; no cause is above every other; slow ranks; at least half of what is missing; less.
 Clarity = Literal["too few runs", "none", "slow ranks", "mostly", "above all"]

@@ -22,7 +22,7 @@ TONES = {
     "faster": "good", "better": "good", "confirmed": "good", "completed": "good",
     "slower": "bad", "worse": "bad", "refuted": "bad", "failed": "bad",
     "higher": "plain", "lower": "plain", "no difference shown": "plain", "not tested": "plain", "pending": "plain",
-    "too few runs": "weak", "not tested here": "weak", "skipped": "weak", "partial": "weak",
+    "too few runs": "weak", "not decided": "plain", "not tested here": "weak", "skipped": "weak", "partial": "weak",
 }  # fmt: skip
 
 

@@ -65,6 +65,9 @@ class Repeated(Frozen):
 
     what: str
     metric: str
+    cell: Values = Field(
+        default_factory=dict[str, Scalar], description="which cells of ours are that configuration; unset: any"
+    )
     values: Annotated[list[float], Field(min_length=2)]
 
 

@@ -163,8 +163,6 @@ def quickened(file: StudyFile, words: Mapping[str, str]) -> StudyFile:
 
 # What a run's length follows from, and the parameters of tasks that say how many samples there are.
 _LENGTHS = ("epochs", "steps", "num_")
-# Words that make no other study: how many samples there are stands beside every score.
-_SAME_STUDY = settings.NOT_THE_EXPERIMENT | {"data"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +178,13 @@ def changes(file: StudyFile, words: Mapping[str, str]) -> list[Change]:
     found: list[Change] = []
     for name, text in words.items():
         was = _values_of(file, name)
-        if name in _SAME_STUDY or [str(value) for value in was] == [value.strip() for value in text.split(",")]:
+        if name in settings.NOT_THE_EXPERIMENT or [str(value) for value in was] == [
+            value.strip() for value in text.split(",")
+        ]:
             continue
         of = f" (the study: {','.join(map(str, was))})" if was else ""
-        found.append(Change(f"{name}={text}{of}", _is_shorter(name, text, was)))
+        said = "FOLDER" if name == "data" else text  # where it lies is nobody's business, that it was given is
+        found.append(Change(f"{name}={said}{of}", _is_shorter(name, text, was)))
     return found
 
 

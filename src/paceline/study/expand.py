@@ -95,6 +95,26 @@ def expand(
     return Expanded(plan, specs)
 
 
+def with_claims(plan: StudyPlan, file: StudyFile) -> StudyPlan:
+    """The plan of runs that are made, with the claims and figures of the report as the study's file has them now."""
+    said = file.reference or Reference(source="")
+    cells = [cell.model_copy(update={"reference": _reference(file, cell.settings)}) for cell in plan.cells]
+    claims = [_conclusion(one, cells) for one in said.conclusions]
+    return plan.model_copy(
+        update={
+            "source": said.source,
+            "repeated": said.repeated,
+            "conclusions": claims,
+            "cells": cells,
+        }
+    )
+
+
+def _reference(file: StudyFile, cell: Mapping[str, Any]) -> dict[str, float]:
+    rows = file.reference.rows if file.reference else []
+    return next((row.values for row in rows if matches(cell, row.cell)), dict[str, float]())
+
+
 def _wanted(
     file: StudyFile, check: Callable[[Mapping[str, Any]], list[str]]
 ) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
@@ -149,8 +169,7 @@ def _cell(
     file: StudyFile, label: str, *, cell: dict[str, Any], asked: Mapping[str, Any], specs: list[Spec] | str
 ) -> CellPlan:
     """`specs`: one a repeat, or why there are none."""
-    rows = file.reference.rows if file.reference else []
-    reference = next((row.values for row in rows if matches(cell, row.cell)), dict[str, float]())
+    reference = _reference(file, cell)
     if isinstance(specs, str):
         return CellPlan(label=label, settings=cell, spec=dict(asked), folder="", skipped=specs, reference=reference)
     return CellPlan(

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from typing import Literal
 
 from pydantic import Field, TypeAdapter
 
 from paceline.spec import yaml
 from paceline.spec.values import Frozen
+
+
+class Fact(Frozen):
+    """A claim that no figure can decide: what is so by construction, or follows from a rule. `why` names what shows it."""
+
+    claim: str
+    verdict: Literal["confirmed", "refuted", "not tested here"]
+    why: str
 
 
 class Part(Frozen):
@@ -17,6 +26,7 @@ class Part(Frozen):
     title: str
     waits_for: str = ""
     claims: list[str] = Field(default_factory=list[str])
+    facts: list[Fact] = Field(default_factory=list[Fact])
 
 
 def parts() -> list[Part]:

@@ -90,13 +90,35 @@ def test_a_factor_is_of_the_baseline(seconds: float, verdict: str) -> None:
     assert found.verdict == verdict and "0.5 x that of a" in found.why
 
 
-@pytest.mark.parametrize(("accuracy", "verdict"), [(0.7, "confirmed"), (0.88, "refuted"), (0.9, "refuted")])
-def test_far_lower_has_a_size_of_its_own(accuracy: float, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "verdict", "why"),
+    [
+        ([-0.2] * 5, "confirmed", "the whole interval is beyond 10 points"),
+        ([-0.02] * 5, "refuted", "nowhere in the interval is it lower by 10 points"),
+        ([-0.11, -0.15, -0.07, -0.12, -0.1], "not decided", "the interval is on both sides of 10 points"),
+        ([0.05] * 5, "refuted", "nowhere in the interval"),
+    ],
+)
+def test_far_lower_has_a_size_of_its_own(change: list[float], verdict: str, why: str) -> None:
+    """The size is tested, not only that there is some difference: 11 points with an interval from 7 to 15 are not "far"."""
     said = _said(metric="test.accuracy", size=0.1)
-    found = _one(said, timed("a", 1.0, accuracy=0.9), timed("b", 1.0, accuracy=accuracy))
-    assert found.verdict == verdict
-    if verdict == "refuted":
-        assert "within 10 points" in found.why
+    found = _one(said, timed("a", 1.0, accuracy=0.9), timed("b", 1.0, accuracy=[0.9 + each for each in change]))
+    assert found.verdict == verdict and why in found.why
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"), [(21.0, "confirmed"), (30.0, "refuted"), (22.0, "not decided"), (19.0, "confirmed")]
+)
+def test_nearly_the_same_has_a_size_of_its_own(seconds: float, verdict: str) -> None:
+    shaken = [seconds * (1 + i) for i in (-0.02, 0.01, 0.0, 0.02, -0.01)]
+    b = cell("b", [run(each, seed=i) for i, each in enumerate(shaken)])
+    assert _one(_said(says="equal", size=0.1), timed("a", 20.0), b).verdict == verdict
+
+
+def test_a_cell_whose_runs_all_fail_is_not_tested_here() -> None:
+    found = _one(_said(), timed("a", 20.0), cell("b", [broken("no graph"), broken("no graph")]))
+    assert found.verdict == "not tested here" and "2 of 2 runs: task: no graph" in found.why
+    assert _one(_said(), timed("a", 20.0), cell("b", [broken("no graph"), None])).verdict == "not tested"
 
 
 def test_two_figures_of_one_cell() -> None:
@@ -181,7 +203,7 @@ def test_too_few() -> None:
 
 def test_a_cell_that_failed_is_not_tested_and_says_why() -> None:
     found = _judged(timed("a", 20.0), cell("b", [broken("out of memory")]), "time.training_s", "lower")
-    assert found.verdict == "not tested" and "b is failed: 1 of 1 runs: task: out of memory" in found.why
+    assert found.verdict == "not tested here" and "b is failed: 1 of 1 runs: task: out of memory" in found.why
 
 
 def test_conclusions_may_compare_any_two_cells() -> None:

@@ -28,8 +28,13 @@ def test_claims_stand_in_the_order_of_the_reports() -> None:
     found = claims([Told("s", (ours, late)), Told("t", (early,))])
     assert [c.of for c in found if c.study] == ["A1", "E2", ""]
     waiting = [c for c in found if not c.study]
-    assert [c.claim for c in waiting] == [claim for part in parts() for claim in part.claims]
-    assert all(c.verdict == "not tested here" and c.why.startswith("it waits for ") for c in waiting)
+    assert [c.claim for c in waiting] == [
+        said for p in parts() for said in (*(fact.claim for fact in p.facts), *p.claims)
+    ]
+    named = {claim for part in parts() for claim in part.claims}
+    assert all(
+        c.verdict == "not tested here" and c.why.startswith("it waits for ") for c in waiting if c.claim in named
+    )
 
 
 def test_a_study_that_cannot_run_here_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -80,7 +85,9 @@ def test_the_page_and_the_document_have_every_claim(tmp_path: Path) -> None:
     assert done.page.name == "studies.html" and "<script>" not in page and "<b>" not in page
     assert 'href="a%20b/report.html"' in page and '<span class="tag bad">refuted</span>' in page
     plain: dict[str, Any] = done.plain()
-    assert plain["schema"] == 1 and len(plain["claims"]) == 1 + sum(len(part.claims) for part in parts())
+    assert plain["schema"] == 1 and len(plain["claims"]) == 1 + sum(
+        len(part.claims) + len(part.facts) for part in parts()
+    )
     assert plain["claims"][0] == {
         "report": "A1",
         "claim": "<b>",

@@ -113,7 +113,7 @@ def test_a_baseline_that_is_typed_away_gives_way() -> None:
         ({"lr": "0.1"}, ["lr=0.1 (the study: 0.0005)"], False),
         ({"batch": "32,64"}, ["batch=32,64 (the study: 32)"], False),
         ({"on": "1x1"}, ["on=1x1 (the study: 1x1,1x2)"], False),
-        ({"data": "folder", "timeout": "9"}, [], False),
+        ({"data": "/home/me/mine", "timeout": "9"}, ["data=FOLDER"], False),
     ],
 )
 def test_words_that_make_another_study(words: dict[str, str], said: list[str], shorter: bool) -> None:

@@ -64,7 +64,7 @@ def _not_tested(judged: Judged, cells: Mapping[str, CellFinding], metrics: Mappi
             return "a quick study is scaled down: it shows that the study works, not whether the report is right"
         case "no such cell":
             return f"this matrix has no cell, or several, with {judged.cell}"
-        case "no completed run" | "refused":
+        case "no completed run" | "failed" | "refused":
             cell = cells[judged.cell]
             return f"{judged.cell} is {cell.outcome}: {next(iter(reasons(cell)), 'no run yet')}"
         case _:
@@ -99,14 +99,15 @@ def _reason(judged: Judged, compared: Comparison, metrics: Mapping[str, Metric])
             return f"{told}: within {_size(judged, metric)} of each other"
         case "beyond the interval":
             return f"{told}: nowhere in the interval is it {judged.says} by {_size(judged, metric)}"
+        case "beyond its size" | "both sides of its size":
+            where = "the whole interval is" if judged.basis == "beyond its size" else "the interval is on both sides of"
+            how = "" if judged.basis == "both sides of its size" else " beyond"
+            return f"{told}: {where}{how} {_size(judged, metric)}"
         case _:
             pass
     if judged.verdict == "too few runs":
         return f"{why(compared, metric)}; {told}"
-    if judged.verdict == "no difference shown":
-        sized = metric if judged.size is None else replace(metric, size=judged.size)
-        return f"{told}: {why(compared, sized)}"
-    return told
+    return f"{told}: {why(compared, metric)}" if judged.verdict in ("no difference shown", "not decided") else told
 
 
 def judged_why(judged: Judged, metrics: Mapping[str, Metric], cells: Mapping[str, CellFinding]) -> str:
