@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from paceline.records.findings import Metric, Past
@@ -17,10 +18,10 @@ def past(conclusion: Conclusion, plan: StudyPlan, metric: Metric | None) -> Past
     after = quoted.get(conclusion.candidate, {}).get(conclusion.metric)
     if before is None or after is None or metric is None:
         return None
-    if metric.kind == "ratio" and min(before, after) > 0:
-        found = Past(conclusion.metric, "ratio", after / (before * conclusion.factor))
-    else:
-        found = Past(conclusion.metric, "difference", after - before * conclusion.factor)
+    ratio = metric.kind == "ratio" and min(before, after) > 0
+    effect = after / (before * conclusion.factor) if ratio else after - before * conclusion.factor
+    other = plan.rows_of if plan.rows_of and plan.rows_of[:1] != (conclusion.report or plan.rows_of)[:1] else ""
+    found = Past(conclusion.metric, "ratio" if ratio else "difference", effect, other)
     settings = [cell.settings for cell in plan.cells if cell.label in (conclusion.baseline, conclusion.candidate)]
     return _beside_spread(
         found, [row for row in plan.repeated if row.metric == found.metric and _is_of(row.cell, settings)]
@@ -39,4 +40,4 @@ def _beside_spread(found: Past, rows: Sequence[Repeated]) -> Past:
     spreads = [(max(row.values) / min(row.values) if ratio else max(row.values) - min(row.values), row) for row in rows]
     spread, row = max(spreads, key=lambda pair: pair[0])
     size = max(found.effect, 1 / found.effect) if ratio else abs(found.effect)
-    return Past(found.metric, found.kind, found.effect, row.what, tuple(row.values), spread, size <= spread)
+    return replace(found, what=row.what, values=tuple(row.values), spread=spread, smaller=size <= spread)

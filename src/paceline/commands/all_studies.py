@@ -20,8 +20,6 @@ from paceline.records.layout import StudyDir
 from paceline.report.table import Table
 from paceline.study.reports import parts
 
-NAME = "all"
-
 
 @dataclass(frozen=True, slots=True)
 class All:
@@ -57,6 +55,9 @@ class All:
         write_text(self.page, overview.render(self.claims, self.told, quick=self.quick))
 
 
+_NOT_RUN = "not run: "
+
+
 def names() -> list[str]:
     return list(shipped())
 
@@ -78,7 +79,7 @@ def prepared(
         lost = [
             Claim(c.report or "", c.claim, "not tested here", why, name) for c in (said.conclusions if said else [])
         ]
-        return Told(name, tuple(lost), why=f"not run: {why}")
+        return Told(name, tuple(lost), why=f"{_NOT_RUN}{why}")
 
 
 def told(what: Ready, reported: Reported, *, out: Path) -> Told:
@@ -116,9 +117,13 @@ def claims(every: Sequence[Told]) -> list[Claim]:
 def planned(
     words: Mapping[str, str], *, repeats: int | None, quick: bool, out: Path | None
 ) -> list[tuple[str, Ready | Told]]:
-    """`--dry-run`: every study as it would be run, or why it would not."""
+    """Every study as it would be run, or why it would not; what no study can be run with is bad input."""
     folder = place(out)
-    return [(n, prepared(n, words, repeats=repeats, quick=quick, out=folder, warm=None)) for n in names()]
+    rows = [(n, prepared(n, words, repeats=repeats, quick=quick, out=folder, warm=None)) for n in names()]
+    refused = [what.why for _, what in rows if isinstance(what, Told)]
+    if len(refused) == len(rows):
+        raise BadInput(list(dict.fromkeys(why.removeprefix(_NOT_RUN) for why in refused)))
+    return rows
 
 
 def go_through(
@@ -126,6 +131,7 @@ def go_through(
     quick: bool, out: Path | None,
 ) -> All:  # fmt: skip
     """Each study through `run`; the page is written after each, so that an interruption leaves one of what there is."""
+    planned(words, repeats=repeats, quick=quick, out=out)
     folder = place(out)
     done = All(folder, quick, ())
     for index, name in enumerate(names()):

@@ -218,6 +218,7 @@ class Past:
     metric: str
     kind: Literal["ratio", "difference"]
     effect: float  # candidate / baseline, or candidate - baseline
+    of: str = ""  # another report than the claim's; empty: its own
     what: str = ""  # the configuration it measured several times
     values: tuple[float, ...] = ()
     spread: float | None = None  # largest / smallest, or largest - smallest

@@ -51,6 +51,9 @@ class StudyPlan(Frozen):
     source: str = Field(default="", description="where the reference figures come from")
     cells: list[CellPlan]
     conclusions: list[Conclusion] = Field(default_factory=list[Conclusion])
+    rows_of: str | None = Field(
+        default=None, description="which report those are of, where claims of several are judged"
+    )
     repeated: list[Repeated] = Field(default_factory=list[Repeated])
     changed: list[str] = Field(
         default_factory=list[str], description="what the command line changed of the study's file"

@@ -74,5 +74,8 @@ class Repeated(Frozen):
 class Reference(Frozen):
     source: str = Field(description="which report and table")
     rows: list[ReferenceRow] = Field(default_factory=list[ReferenceRow])
+    rows_of: str | None = Field(
+        default=None, description="whose the rows are, where claims of several reports are judged"
+    )
     repeated: list[Repeated] = Field(default_factory=list[Repeated])
     conclusions: list[Conclusion] = Field(default_factory=list[Conclusion])

@@ -89,7 +89,7 @@ def expand(
     plan = StudyPlan(
         schema=1, name=file.study, about=file.about, task=file.task, quick=quick, swept=swept, repeats=file.repeats,
         seed=file.order_seed, baseline=baseline, source=said.source, cells=cells, repeated=said.repeated,
-        conclusions=[_conclusion(one, cells) for one in said.conclusions], notes=notes,
+        rows_of=said.rows_of, conclusions=[_conclusion(one, cells) for one in said.conclusions], notes=notes,
         changed=[one.words for one in changed], scaled_down=any(one.shorter for one in changed),
     )  # fmt: skip
     return Expanded(plan, specs)
@@ -104,6 +104,7 @@ def with_claims(plan: StudyPlan, file: StudyFile) -> StudyPlan:
         update={
             "source": said.source,
             "repeated": said.repeated,
+            "rows_of": said.rows_of,
             "conclusions": claims,
             "cells": cells,
         }

@@ -192,6 +192,12 @@ def test_an_effect_smaller_than_the_report_s_own_spread(after: float, smaller: b
     assert ("smaller than its own spread, 1.19x (two GPUs: 67.21 s, 80.27 s, 78.58 s)" in found.why) is smaller
 
 
+def test_figures_of_another_report_are_not_called_the_claim_s_own() -> None:
+    a, b = timed("a", 20.0, reference={"time.training_s": 80.0}), timed("b", 10.0, reference={"time.training_s": 40.0})
+    assert "in E3: 0.50x" in _one(_said(report="C"), a, b, rows_of="E3").why
+    assert "in the report: 0.50x" in _one(_said(report="E2"), a, b, rows_of="E3").why
+
+
 def test_quick_is_not_tested() -> None:
     found = _judged(timed("a", 20.0), timed("b", 10.0), "time.training_s", "lower", quick=True)
     assert found.verdict == "not tested" and "scaled down" in found.why

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from paceline.base.errors import BadInput
 from paceline.commands import all_studies
 from paceline.commands.all_studies import All, claims, go_through, prepared
 from paceline.commands.report import Reported, findings
@@ -73,6 +74,14 @@ def test_each_in_turn_and_a_page_after_each(monkeypatch: pytest.MonkeyPatch, tmp
 def test_words_of_no_use_to_a_study_do_not_stop_the_others(tmp_path: Path) -> None:
     told = prepared("activations", {"ragged": "true"}, repeats=None, quick=False, out=tmp_path, warm=None)
     assert isinstance(told, Told) and "ragged" in told.why
+
+
+@pytest.mark.parametrize("words", [{"epocs": "1"}, {"epochs": "many"}])
+def test_what_no_study_can_take_is_bad_input(words: dict[str, str], tmp_path: Path) -> None:
+    """A typo must not be a page on which every claim is "not tested here"."""
+    with pytest.raises(BadInput, match="epoc"):
+        go_through(words, pytest.fail, begin=pytest.fail, repeats=None, quick=True, out=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_page_and_the_document_have_every_claim(tmp_path: Path) -> None:

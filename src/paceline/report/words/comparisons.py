@@ -77,7 +77,7 @@ def _past(past: Past, metric: Metric) -> str:
     if past.kind == "difference" and metric.unit == "fraction":
         scale, form, unit = 100, ".2f", " points"
     sign = "+" if past.kind == "difference" else ""
-    text = f"in the report: {past.effect * scale:{sign}{form}}{unit}"
+    text = f"in {past.of or 'the report'}: {past.effect * scale:{sign}{form}}{unit}"
     if past.spread is None:
         return text
     figures = ", ".join(as_printed(value, metric.unit) for value in past.values)
