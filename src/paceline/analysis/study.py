@@ -49,8 +49,9 @@ def _target(records: Sequence[Record]) -> float | None:
 
 def findings(study: StudyRecord) -> StudyFindings:
     records = [record for cell in study.cells for _, record in cell.completed]
-    quoted = {name for cell in study.plan.cells for name in cell.reference}
-    quoted |= {name for said in study.plan.conclusions for name in (said.metric, said.against) if name}
+    # in the order they are written: a set's order is another one in every process
+    spoken_of = (name for said in study.plan.conclusions for name in (said.metric, said.against) if name)
+    quoted = list(dict.fromkeys([*(name for cell in study.plan.cells for name in cell.reference), *spoken_of]))
     table = metrics.table(records, quoted)
     if len({record.spec.get("target") for record in records}) > 1:  # times to different targets are no race
         table = tuple(metric for metric in table if metric.name != metrics.TO_TARGET)
