@@ -15,9 +15,9 @@ from paceline.analysis.possible import why_never
 from paceline.base.errors import BadInput
 from paceline.commands.study import never_judged, ready, shipped
 from paceline.records.study import StudyPlan
+from paceline.spec.conclusion import matches
 from paceline.spec.host import PACKAGES, PROGRAMS, here
 from paceline.spec.rules.table import RULES
-from paceline.study.expand import matches
 from paceline.study.reports import parts
 
 STUDIES = shipped()
@@ -114,6 +114,7 @@ def test_facts_that_can_be_computed() -> None:
     ("metric", "settings", "why"),
     [
         ("memory.sizs.optimizer", {}, "did you mean 'memory.sizes.optimizer'"),
+        ("time.parts.data", {}, "unknown metric"),
         ("time.to_target_s", {}, "no target is set"),
         ("traffic.sent_bytes_per_step", {}, "one process sends nothing"),
         ("profile.types.Linear.forward_s", {}, "only runs with profile="),

@@ -102,9 +102,9 @@ def practical_size(metric: Metric, baseline: Sequence[float]) -> float:
     return metric.size * abs(statistics.fmean(baseline)) if metric.relative else metric.size
 
 
-def on_scale(metric: Metric, value: float) -> float:
+def on_scale(of: Metric | Comparison, value: float) -> float:
     """Signed distance from "the same": log for ratios, the value itself for differences."""
-    return math.log(value) if metric.kind == "ratio" else value
+    return math.log(value) if of.kind == "ratio" else value
 
 
 def _verdict(metric: Metric, direction: str) -> Verdict:

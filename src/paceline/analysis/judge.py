@@ -11,12 +11,11 @@ The rules, all of them here; the practical size is the metric's own, or the clai
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from paceline.analysis.cells import figure, planned
-from paceline.analysis.compare import Key, Question
+from paceline.analysis.compare import Key, Question, on_scale
 from paceline.analysis.hardware import lacking
 from paceline.analysis.past import past
 from paceline.records.findings import Basis, Comparison, Judged, Metric, ReportVerdict
@@ -49,10 +48,6 @@ def questions(study: StudyRecord, table: Mapping[str, Metric]) -> list[Question]
     return asked
 
 
-def _distance(compared: Comparison, value: float) -> float:
-    return math.log(value) if compared.kind == "ratio" else value
-
-
 def _sized(says: str, low: float, high: float, size: float) -> tuple[ReportVerdict, Basis]:
     """`low` and `high` of the distance; `size` is the claim's own."""
     if says == "equal":
@@ -71,7 +66,7 @@ def _sized(says: str, low: float, high: float, size: float) -> tuple[ReportVerdi
 def _verdict(conclusion: Conclusion, compared: Comparison) -> tuple[ReportVerdict, Basis]:
     if compared.value is None or compared.low is None or compared.high is None:
         return "too few runs", "compared"
-    says, (low, high) = conclusion.says, (_distance(compared, end) for end in (compared.low, compared.high))
+    says, (low, high) = conclusion.says, (on_scale(compared, end) for end in (compared.low, compared.high))
     if conclusion.size is not None:
         verdict, basis = _sized(says, low, high, compared.size)
         chance = basis == "beyond its size" and compared.reason in ("chance", "chance among many")
@@ -79,7 +74,7 @@ def _verdict(conclusion: Conclusion, compared: Comparison) -> tuple[ReportVerdic
     if -compared.size <= low and high <= compared.size:
         return "confirmed" if says == "equal" else "refuted", "within the practical size"
     if compared.reason == "shown":
-        direction = "higher" if _distance(compared, compared.value) > 0 else "lower"
+        direction = "higher" if on_scale(compared, compared.value) > 0 else "lower"
         return "confirmed" if says == direction else "refuted", "compared"
     if (says == "lower" and low > -compared.size) or (says == "higher" and high < compared.size):
         return "refuted", "beyond the interval"

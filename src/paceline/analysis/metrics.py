@@ -66,6 +66,8 @@ _COST = Metric("cost.total", "cost", "", "lower", "ratio", 0.02, compared=False,
 # Of runs that were profiled. How large a share is too large depends on the task: neither way is better.
 _DATA_SHARE = Metric("profile.clean.data_share", "batch assembly", "fraction", None, "difference", 0.02)
 _PASS = Metric("profile.clean.total_s", "time of the pass", "s", "lower", "ratio", 0.02, compared=False, main=False)
+# All that are not named after a score or a module.
+FIXED = (*_TIMES, *_MEMORY, *_SIZES, *_TRAFFIC, _MESSAGES, *_GRAPH, _ENERGY, _COST, _DATA_SHARE, _PASS)
 _TYPES, _MODULES = "profile.types.", "profile.by_name."
 _OF_A_MODULE: dict[str, tuple[str, Literal["s", "bytes", ""]]] = {
     "forward_s": ("forward", "s"), "backward_s": ("backward", "s"), "device_s": ("on the GPU", "s"), "calls": ("calls", ""),

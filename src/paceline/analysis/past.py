@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from paceline.records.findings import Metric, Past
 from paceline.records.study import Conclusion, StudyPlan
-from paceline.spec.conclusion import Repeated
+from paceline.spec.conclusion import Repeated, matches
 
 
 def past(conclusion: Conclusion, plan: StudyPlan, metric: Metric | None) -> Past | None:
@@ -22,14 +21,9 @@ def past(conclusion: Conclusion, plan: StudyPlan, metric: Metric | None) -> Past
     effect = after / (before * conclusion.factor) if ratio else after - before * conclusion.factor
     other = plan.rows_of if plan.rows_of and plan.rows_of[:1] != (conclusion.report or plan.rows_of)[:1] else ""
     found = Past(conclusion.metric, "ratio" if ratio else "difference", effect, other)
-    settings = [cell.settings for cell in plan.cells if cell.label in (conclusion.baseline, conclusion.candidate)]
-    return _beside_spread(
-        found, [row for row in plan.repeated if row.metric == found.metric and _is_of(row.cell, settings)]
-    )
-
-
-def _is_of(cell: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> bool:
-    return any(all(str(one.get(name)) == str(value) for name, value in cell.items()) for one in settings)
+    both = [cell.settings for cell in plan.cells if cell.label in (conclusion.baseline, conclusion.candidate)]
+    of_metric = [row for row in plan.repeated if row.metric == found.metric]
+    return _beside_spread(found, [row for row in of_metric if any(matches(cell, row.cell) for cell in both)])
 
 
 def _beside_spread(found: Past, rows: Sequence[Repeated]) -> Past:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paceline.analysis.metrics import GAP, TO_TARGET
+from paceline.analysis.metrics import FIXED, GAP, TO_TARGET
 from paceline.base.names import unknown
 from paceline.spec.axes.graphs import GRAPHS
 from paceline.spec.tasks import BUILTIN
@@ -13,17 +13,8 @@ from paceline.spec.topology import parse
 
 Spec = Mapping[str, Any]
 
-_SIZES = ("parameters", "gradients", "optimizer", "activations", "data")
-# What is exactly so named, and what is named after a score, a part or a module.
-_NAMES = (
-    TO_TARGET, "time.training_s", "time.wall_s", "throughput", "num_parameters", "memory.step_bytes", "memory.peak_bytes",
-    "memory.steady_bytes", "memory.end_bytes", "memory.rss_bytes", "memory.machine_bytes", "memory.evaluation_peak_bytes",
-    *(f"memory.sizes.{name}" for name in _SIZES), *(f"memory.parts.{name}" for name in (*_SIZES, "other")),
-    "traffic.messages_per_step", "traffic.bytes_per_step", "traffic.sent_bytes_per_step",
-    "graph.compile_s", "graph.breaks", "graph.recompiles", "energy.joules_per_sample", "cost.total",
-    "profile.clean.data_share", "profile.clean.total_s",
-)  # fmt: skip
-_OPEN = ("time.parts.", "test.", "train.", GAP, "profile.types.", "profile.by_name.")
+_NAMES = tuple(metric.name for metric in FIXED)
+_OPEN = ("test.", "train.", GAP, "profile.types.", "profile.by_name.")  # named after a score or a module
 
 
 def _profiled(spec: Spec) -> str | None:

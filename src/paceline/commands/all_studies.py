@@ -10,6 +10,7 @@ from typing import Any
 
 from paceline.base.errors import BadInput
 from paceline.base.files import write_text
+from paceline.base.names import unknown
 from paceline.commands.report import Reported, read
 from paceline.commands.run import RUNS
 from paceline.commands.study import Ready, ready, shipped
@@ -18,6 +19,8 @@ from paceline.launch.warm import Warm
 from paceline.records.claims import Claim, Told
 from paceline.records.layout import StudyDir
 from paceline.report.table import Table
+from paceline.spec import settings
+from paceline.spec.tasks import BUILTIN
 from paceline.study.reports import parts
 
 
@@ -118,6 +121,9 @@ def planned(
     words: Mapping[str, str], *, repeats: int | None, quick: bool, out: Path | None
 ) -> list[tuple[str, Ready | Told]]:
     """Every study as it would be run, or why it would not; what no study can be run with is bad input."""
+    known = [*settings.names(), *(param.name for file in shipped().values() for param in BUILTIN[file.task].params)]
+    if wrong := [unknown("setting", name, dict.fromkeys(known)) for name in words if name not in known]:
+        raise BadInput(wrong)
     folder = place(out)
     rows = [(n, prepared(n, words, repeats=repeats, quick=quick, out=folder, warm=None)) for n in names()]
     refused = [what.why for _, what in rows if isinstance(what, Told)]

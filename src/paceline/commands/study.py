@@ -137,7 +137,8 @@ def never_judged(plan: StudyPlan) -> list[str]:
         if label in specs
     ]
     found = [(claim, label, why_never(metric, plan.task, specs[label])) for claim, metric, label in asked]
-    return list(dict.fromkeys(f"conclusion {claim!r}, {label}: {why}" for claim, label, why in found if why))
+    first = {(claim, why): label for claim, label, why in reversed(found) if why}  # one mistake, one sentence
+    return [f"conclusion {claim!r}, {label}: {why}" for (claim, why), label in reversed(first.items())]
 
 
 def fit(what: Ready, budget_s: float, look: Outlook, *, most: int | None) -> Ready:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -10,6 +11,11 @@ from paceline.spec.settings import Frozen
 
 Scalar = bool | int | float | str
 Values = dict[str, Scalar]
+
+
+def matches(cell: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether a cell has these values, among others; a file may write a number where a setting has text."""
+    return all(str(cell.get(name)) == str(value) for name, value in wanted.items())
 
 
 class Needs(Frozen):

@@ -13,7 +13,7 @@ from typing import Any
 from paceline.base.errors import BadInput
 from paceline.records import study as records
 from paceline.records.study import CellPlan, StudyPlan
-from paceline.spec.conclusion import Conclusion, Reference
+from paceline.spec.conclusion import Conclusion, Reference, matches
 from paceline.spec.run import Spec
 from paceline.spec.settings import NOT_THE_EXPERIMENT
 from paceline.spec.study import Change, StudyFile
@@ -35,10 +35,6 @@ def combinations(file: StudyFile) -> list[dict[str, Any]]:
     """What is swept, in the order it was written; later names vary fastest."""
     products = [dict(zip(file.sweep, values, strict=True)) for values in itertools.product(*file.sweep.values())]
     return [{**cell, **combination} for cell in (file.cells or [{}]) for combination in products]
-
-
-def matches(cell: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    return all(str(cell.get(name)) == str(value) for name, value in wanted.items())
 
 
 def _label(cell: Mapping[str, Any], task: str) -> str:

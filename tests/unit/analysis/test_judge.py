@@ -74,7 +74,10 @@ def _one(said: Conclusion, *cells: CellRecord, **plan: object) -> SpokenJudged:
 
 def test_zero_bytes_are_compared_by_their_difference() -> None:
     """SGD keeps no state: a ratio to 0 does not exist, and "not compared" was the verdict."""
-    state = lambda label, size: timed(label, 1.0, memory={"rss_bytes": 1, "sizes": {"optimizer": size}})  # noqa: E731
+
+    def state(label: str, size: int) -> CellRecord:
+        return timed(label, 1.0, memory={"rss_bytes": 1, "sizes": {"optimizer": size}})
+
     said = _said(metric="memory.sizes.optimizer")
     found = _one(said, state("a", 4000), state("b", 0))
     assert found.verdict == "confirmed" and "is -3.91 KiB from that of a" in found.why
